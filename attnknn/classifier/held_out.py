@@ -169,4 +169,5 @@ def _space(
     rows = np.arange(len(z), dtype=np.int32)
     neighbours = Neighbours(rows, ids.astype(np.int32), sims.astype(np.float32), memory.bank.metric)
     log_weight = np.pad(np.log(memory.weight), (0, len(z) - len(memory.weight))) if memory.weighted else None
-    return EmbeddingSpace(embeddings, neighbours, neighbour_statistics(embeddings, neighbours, SIZES), log_weight)
+    statistics = neighbour_statistics(embeddings, neighbours, SIZES, log_weight)
+    return EmbeddingSpace(embeddings, neighbours, statistics, log_weight)

@@ -53,7 +53,8 @@ class LabelNoise(NamedTuple):
             class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
             much lower (see `FALL`), as it would be where classes overlap; whether drawn labels are expected to be
             right more often than given ones, by two standard errors; whether no class loses all its rows, as one that
-            is nowhere the most frequent would (see `KEPT`); and whether T can be inverted (`INVERTIBLE`).
+            is nowhere the most frequent would (see `KEPT`), or gets another label more often than its own; and whether
+            T can be inverted (`INVERTIBLE`).
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -236,6 +237,7 @@ def estimate_label_noise(
         and wrong > RIGHT
         and len(half) >= PRECISE * len(current)
         and (true.sum(0) >= KEPT * counts)[frequent].all()
+        and (current.argmax(1) == np.arange(len(current))).all()
         and np.linalg.svd(current, compute_uv=False)[-1] >= INVERTIBLE
     )
     if not evident and transition is None:
@@ -251,17 +253,23 @@ def draw_labels(
     return (cumulative > cumulative[:, -1:] * np.random.default_rng(seed).random((len(y), 1))).argmax(1)
 
 
+def true_class_probs(space: EmbeddingSpace, noise: LabelNoise, device: str = "cpu") -> Float[np.ndarray, "M C"]:
+    """Probabilities of the true class of every bank row, each predicted without itself."""
+    space, _ = with_forward_logits(space, noise.transition, (noise.strength,))
+    rows = space.embeddings.rows(BANK)
+    probs = classify(noise.head, space, rows, space.neighbours.ids.shape[1], device)
+    return sharpen(probs.astype(np.float64), noise.sharpness)
+
+
 def correct_labels(space: EmbeddingSpace, noise: LabelNoise, seed: int, device: str = "cpu") -> Int[np.ndarray, " N"]:
-    """A copy of the labels with `draw_labels` of the bank rows, each predicted without itself.
+    """A copy of the labels with `draw_labels` of the bank rows by `true_class_probs`.
 
     A class that would lose all its rows keeps them. Labels of fit and val rows stay as given, since a head is fitted
     and validated through T.
     """
     e = space.embeddings
     rows, y = e.rows(BANK), np.array(e.y)
-    space, _ = with_forward_logits(space, noise.transition, (noise.strength,))
-    probs = classify(noise.head, space, rows, space.neighbours.ids.shape[1], device)
-    drawn = draw_labels(sharpen(probs.astype(np.float64), noise.sharpness), y[rows], noise.transition, seed)
+    drawn = draw_labels(true_class_probs(space, noise, device), y[rows], noise.transition, seed)
     y[rows] = np.where(np.isin(y[rows], np.setdiff1d(y[rows], drawn)), y[rows], drawn)
     return y
 
@@ -277,10 +285,9 @@ def significantly_above(losses: Float[np.ndarray, " M"], others: Float[np.ndarra
 
 def with_labels(space: EmbeddingSpace, y: np.ndarray) -> EmbeddingSpace:
     """The same space with other labels (N,), and the neighbour statistics that follow from them."""
-    e = dataclasses.replace(space.embeddings, y=y)
-    return dataclasses.replace(
-        space, embeddings=e, statistics=neighbour_statistics(e, space.neighbours, space.statistics.sizes)
-    )
+    e, sizes = dataclasses.replace(space.embeddings, y=y), space.statistics.sizes
+    statistics = neighbour_statistics(e, space.neighbours, sizes, space.log_weight)
+    return dataclasses.replace(space, embeddings=e, statistics=statistics)
 
 
 def with_corrected_labels(

@@ -13,12 +13,15 @@ from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatis
 from attnknn.core.errors import require
 
 
-def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: Sequence[int]) -> NeighbourStatistics:
+def neighbour_statistics(
+    embeddings: Embeddings, neighbours: Neighbours, sizes: Sequence[int], log_weight: np.ndarray | None = None
+) -> NeighbourStatistics:
     """Leave-one-out label agreement and density of every bank row, and the class prototypes.
 
     Args:
         sizes: numbers of neighbours; those above the stored number are clipped to it and kept as duplicates, because a
             head fitted on several banks needs equally many from each.
+        log_weight: (N,) of the rows' sample weights; None for equal weights.
 
     Raises:
         InputError: bank rows have no stored neighbours, or `sizes` is empty.
@@ -30,8 +33,10 @@ def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: 
     ids, sims = neighbours.take(rows, sizes[-1])  # (N, K)
     agreement = np.zeros((len(y), len(sizes)), dtype=np.float32)
     density = np.zeros(len(y), dtype=np.float32)
-    agreement[rows], density[rows] = agreement_and_density(y[rows], np.where(ids >= 0, y[ids], -1), sims, sizes)
-    sums = class_sums(embeddings.z[rows], y[rows], np.ones(len(rows)), len(embeddings.classes))
+    weight = np.ones(len(y), np.float32) if log_weight is None else np.exp(log_weight)
+    labels = np.where(ids >= 0, y[ids], -1)
+    agreement[rows], density[rows] = agreement_and_density(y[rows], labels, sims, sizes, weight[ids])
+    sums = class_sums(embeddings.z[rows], y[rows], weight[rows], len(embeddings.classes))
     return NeighbourStatistics(agreement, density, class_prototypes(sums), tuple(sizes))
 
 

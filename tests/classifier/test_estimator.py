@@ -454,6 +454,18 @@ def test_sample_weights_are_relative_to_their_mean_in_fit() -> None:
     assert explanation.weights[0, 0] < 1e-30
 
 
+def test_the_head_is_fitted_with_the_statistics_that_it_predicts_with() -> None:
+    """Wrong labels of a low weight: agreement and class means of unweighted rows gave an accuracy of .10."""
+    rng = np.random.default_rng(0)
+    true, wrong = rng.integers(4, size=1200), rng.random(1200) < 0.35
+    rows, labels = np.eye(4, 6)[true] * 2 + rng.normal(0, 0.7, (1200, 6)), np.where(wrong, (true + 1) % 4, true)
+    model = AttnKNNClassifier(**FAST).fit(rows[:600], labels[:600], sample_weight=np.where(wrong[:600], 0.2, 1.0))
+    assert model.score(rows[600:], true[600:]) > 0.85
+    space = held_out_space(model.memory_, 20, np.full(600, BANK, dtype=np.int8))
+    np.testing.assert_allclose(space.statistics.agreement, model.memory_.agreement, atol=1e-6)
+    np.testing.assert_allclose(space.statistics.prototypes, model.memory_.classes()[1], atol=1e-6)
+
+
 def test_sample_weight_equals_repeated_rows() -> None:
     X, y = blobs(90)
     settings = {"weights": "distance", "prior": 0.01, "calibration": None, **FAST}

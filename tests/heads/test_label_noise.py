@@ -146,6 +146,14 @@ def test_a_class_that_is_nowhere_the_most_frequent_is_kept(n, share):
     assert AttnKNNClassifier(label_noise="auto", max_iter=10, random_state=0).fit(X, y).transition_ is None
 
 
+def test_a_class_that_is_rarer_than_another_everywhere_is_no_noise():
+    """Rates of 5 and 25 % by segment; T explains them as well if all of one segment were of the rare class."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 4))
+    y = (rng.random(2500) < np.where(X[:, 0] > 0, 0.25, 0.05)).astype(int)
+    assert AttnKNNClassifier(label_noise="auto", max_iter=10, random_state=0).fit(X, y).transition_ is None
+
+
 def test_a_class_of_few_rows_does_not_prevent_the_correction_of_others():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(4), (240, 240, 240, 8))
