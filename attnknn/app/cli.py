@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnknn import __version__
+from attnknn.app.commands.audit import audit
 from attnknn.app.commands.change import add, forget
 from attnknn.app.commands.datasets import datasets
 from attnknn.app.commands.doctor import doctor
@@ -63,6 +64,7 @@ for command, example in (
     (predict, "attnknn predict digits-model scans/ -o answers.csv"),
     (embed, "attnknn embed encoder/ pictures/ -o embeddings/"),
     (explain, "attnknn explain digits-model scan.png -o why.png"),
+    (audit, "attnknn audit wine.csv --target quality --separator ';' -o issues.csv"),
     (add, "attnknn add digits-model scan.png --label 7"),
     (forget, "attnknn forget digits-model 12 90"),
     (serve, "attnknn serve digits-model"),

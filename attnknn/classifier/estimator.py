@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 
+from attnknn.classifier.audit import AuditMixin
 from attnknn.classifier.blocks import labelled_blocks
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
 from attnknn.classifier.fitting import NULL_SCORES, fit_and_calibrate
@@ -46,7 +47,7 @@ _FEW_HIDDEN = 0.01  # share of a table's rows that the statistics of the others 
 FAR = 99.9  # distance percentile from which a row is far from the memory
 
 
-class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator):
+class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier with learned attention weights and calibrated probabilities.
 
     A prediction is the weighted vote of a query's k nearest training rows and of a null neighbour of each class:
@@ -283,22 +284,11 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None, seed: int
     ) -> tuple[Memory, list[EmbeddingSpace], np.ndarray]:
         """Memory in arrays, spaces to fit the head in, and similarities of held-out rows to their nearest."""
-        X, y = self._validated_labelled(X, y, 2)
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        if not weight.all():
-            X, y, weight = (array[weight > 0] for array in (X, y, weight))
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
-        too_few = f"n_samples = {len(X)}: at least three are needed to hold some out; add rows or give held_out"
-        require(len(X) > 2 or held_out is not None, too_few)
-        self._origin, self._unit = fit_scaling(X, self.metric)
-        self._mean_weight = float(weight.mean())
-        z = self._vectors(X)
+        memory = self._build_memory(X, y, sample_weight, 1 if held_out else 3)
+        z, labels, k = memory.bank.z, memory.y, int(self.n_neighbors)
         first = first_identical(z)
         self.n_duplicates_ = int((first != np.arange(len(first))).sum())
         self.n_conflicting_duplicates_ = int((labels != labels[first]).sum())
-        memory = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
-        k = int(self.n_neighbors)
         if held_out is None:
             parts = fold_parts(labels, seed, first=split_groups(first, z))
             spaces = [held_out_space(memory, k, part) for part in parts]
@@ -309,6 +299,20 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         if not mostly_duplicates(first, z):
             sims = without_copies(sims, first_identical(np.concatenate([z, queries]))[len(z) :] < len(z))
         return memory, spaces, sims
+
+    def _build_memory(self, X: Any, y: Any, sample_weight: Any, least: int) -> Memory:
+        """Memory in arrays of at least so many rows, with scaling and classes fitted to them."""
+        X, y = self._validated_labelled(X, y, 2)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        if not weight.all():
+            X, y, weight = (array[weight > 0] for array in (X, y, weight))
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
+        few = f"n_samples = {len(X)}: at least three are needed to hold some out; add rows or give held_out"
+        require(len(X) >= least, few)
+        self._origin, self._unit = fit_scaling(X, self.metric)
+        self._mean_weight = float(weight.mean())
+        return Memory.build(self._vectors(X), labels, self._relative(weight), len(self.classes_), kind=self.index)
 
     def _fit_table(
         self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None, seed: int, device: str

@@ -64,36 +64,17 @@ def fit_and_calibrate(
         params: of `AttnKNNClassifier`.
         held_out: see `estimate_label_noise`.
     """
-    k = int(min(params["n_neighbors"], *(space.neighbours.ids.shape[1] for space in spaces)))
-    prior = params["prior"]
-    priors = PRIORS if prior is None else (prior,)
+    settings = _settings(spaces, params, seed, device)
+    k, parts, queries = settings["k_train"], settings.pop("parts"), _n_queries(spaces)
     if params["weights"] != "attention":
         ks = choices_of_k(KS, k)
-        head = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][params["weights"]]
+        head = tuned_baselines(spaces, ks, TEMPERATURES, settings["priors"])[0][params["weights"]]
         return _calibrated(head, 1, spaces, k, params, device)
-    queries = sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
-    settings = {
-        "k_train": k,
-        "kind": "attention",
-        "batch_size": min(256, max(16, queries // 40)),
-        "lr": params["learning_rate"],
-        "weight_decay": 0.05,
-        "patience": 10,
-        "label_smoothing": 0.0,
-        "hard_weight": 1.0,
-        "entropy_weight": 0.0,
-        "calibration_weight": 0.0,
-        "temperatures": TEMPERATURES,
-        "priors": priors,
-        "seed": seed,
-        "device": device,
-    }
-    parts = {"features": FEATURES, "learned_prior": prior is None}
     noises: list[LabelNoise | None] = [None]
     if params["label_noise"] is not None:
         known = params["label_noise"]
         known = None if isinstance(known, str) else check_transition(known, len(spaces[0].embeddings.classes))
-        noise = estimate_label_noise(spaces, known, held_out, parts=parts, epochs=_NOISE_EPOCHS, **settings)
+        noise = estimate_noise(spaces, params, seed, device, held_out, known)
         noises = [noise] if known is not None else [None, noise] if noise.evident else [None]
     names = _choices(spaces, params)
 
@@ -122,6 +103,45 @@ def fit_and_calibrate(
         if not significantly_above(corrected[2].losses(), result.losses()):
             i, name, result = corrected
     return fit(i, name, params["max_iter"]) if screened else result
+
+
+def _n_queries(spaces: list[EmbeddingSpace]) -> int:
+    return sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
+
+
+def _settings(spaces: list[EmbeddingSpace], params: dict[str, Any], seed: int, device: str) -> dict[str, Any]:
+    """Arguments of `fit_head`."""
+    prior = params["prior"]
+    return {
+        "k_train": int(min(params["n_neighbors"], *(space.neighbours.ids.shape[1] for space in spaces))),
+        "kind": "attention",
+        "parts": {"features": FEATURES, "learned_prior": prior is None},
+        "batch_size": min(256, max(16, _n_queries(spaces) // 40)),
+        "lr": params["learning_rate"],
+        "weight_decay": 0.05,
+        "patience": 10,
+        "label_smoothing": 0.0,
+        "hard_weight": 1.0,
+        "entropy_weight": 0.0,
+        "calibration_weight": 0.0,
+        "temperatures": TEMPERATURES,
+        "priors": PRIORS if prior is None else (prior,),
+        "seed": seed,
+        "device": device,
+    }
+
+
+def estimate_noise(
+    spaces: list[EmbeddingSpace],
+    params: dict[str, Any],
+    seed: int,
+    device: str,
+    held_out: bool = False,
+    transition: np.ndarray | None = None,
+) -> LabelNoise:
+    """`estimate_label_noise` with a classifier's parameters."""
+    settings = _settings(spaces, params, seed, device)
+    return estimate_label_noise(spaces, transition, held_out, epochs=_NOISE_EPOCHS, **settings)
 
 
 def _transition(noise: LabelNoise | None) -> np.ndarray | None:

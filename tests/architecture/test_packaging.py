@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from sklearn.datasets import load_digits
 from synthetic_models import iris_csv, picture_encoder, picture_folders, save_npy
 
+import attnknn
 from import_closure import ROOT
 
 OWN = sorted(path for path in (ROOT / "attnknn").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
@@ -176,7 +177,7 @@ for build in (lambda: _resnet("resnet18", 3, False), lambda: NumericEmbedding(3,
 """
     assert _passed(core, tmp_path, "-c", code).splitlines() == [
         "['__main__', 'attnknn']",
-        "['AttnKNNClassifier', '__version__'] AttnKNNClassifier",
+        f"{attnknn.__all__} AttnKNNClassifier",
         "resnet18 needs torchvision: pip install 'attnknn[pipeline]'",
         "linear numeric embedding needs rtdl_num_embeddings: pip install 'attnknn[pipeline]'",
     ]

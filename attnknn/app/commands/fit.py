@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -53,15 +54,14 @@ def fit(
     from attnknn.classifier.locking import model_lock
 
     require(label_noise in (None, "auto"), f"--label-noise: {label_noise!r}; give auto, or leave it out")
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
-    require(len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
+    layout = layout_of(separator, missing)
     try:
         model, summary = fit_model(
             source,
             target=target,
             rows=rows,
             encoder=encoder,
-            layout=({"separator": separator} if separator != "," else {}) | ({"missing": missing} if missing else {}),
+            layout=layout,
             drop=drop,
             numeric=numeric,
             categories=categories,
@@ -101,6 +101,13 @@ def fit(
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}{as_given}")
     if "no_test" in summary:
         typer.echo(f"no test rows: {summary['no_test']}")
+
+
+def layout_of(separator: str, missing: list[str]) -> dict[str, Any]:
+    """Arguments of `read_csv.row_chunks`; InputError if the separator is none."""
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
+    require(len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
+    return ({"separator": separator} if separator != "," else {}) | ({"missing": missing} if missing else {})
 
 
 def _check_output(output: Path, force: bool) -> None:

@@ -21,7 +21,7 @@ from attnknn.classifier.scaling import refuse_dwarfing
 from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, split_groups
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import load_array
+from attnknn.core.files import display_name, load_array
 from attnknn.data.read_csv import read_csv, read_rows, refuse_continuous
 from attnknn.data.schema import MISSING, Schema, column_kinds, fit_schema, refuse_dwarfing_numbers
 from attnknn.encoder.encoder import Encoder
@@ -30,7 +30,7 @@ from attnknn.evaluation.metrics import scores
 _MAX_CASES = 2000  # stored with a model
 
 
-class _Data(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows to fit and test on."""
 
     input: Input  # encodes further rows like these
@@ -40,7 +40,7 @@ class _Data(NamedTuple):
     examples: Examples
     first: np.ndarray  # (N,) of `first_identical`
     groups: np.ndarray  # (N,) of `split_groups`
-    names: Sequence[str] = ()  # of each row, for errors
+    names: Sequence[str]  # of each row, for messages
     held_out: np.ndarray | None = None  # bool (N,), rows to fit the head on; None for folds of the memory
     left_out: tuple[str, ...] = ()  # columns left out as ids
 
@@ -85,6 +85,26 @@ def fit_model(
     Raises:
         InputError: an argument is missing or does not fit the source.
     """
+    data = load_rows(source, target, rows, encoder, layout, drop, numeric, categories, test, seed)
+    model, summary = _fit_and_score(data, seed, params)
+    if test and not summary["test"]:
+        summary["no_test"] = _why_no_test(data, test)
+    return model, summary
+
+
+def load_rows(
+    source: Path,
+    target: str | None = None,
+    rows: Path | None = None,
+    encoder: Path | None = None,
+    layout: dict[str, Any] | None = None,
+    drop: Sequence[str] = (),
+    numeric: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    test: float = 0.0,
+    seed: int = 0,
+) -> LabelledRows:
+    """Read the rows and labels of a source; arguments and errors as of `fit_model`."""
     require(0 <= test < 1, f"test: {test}; give a share of the rows from 0 to below 1")
     require(0 <= seed < 2**32, f"seed: {seed}; give a whole number from 0 to 4294967295")
     layout = layout or {}
@@ -96,20 +116,15 @@ def fit_model(
             raise InputError(f"{source}: {kind} {needed}; the pipeline trains one")
         is_encoder = (encoder / "config.json").is_file()
         require(is_encoder, f"{encoder}: not an encoder; give the folder of one, as the pipeline trains")
-        data = _load_split(source, encoder, layout) if is_split else _load_folders(source, encoder, test, seed)
-    elif source.suffix.lower() == ".npy":
-        data = _load_vectors(source, rows, target, layout, target in categories, test, seed)
-    else:
-        require(source.exists(), f"{source}: no such file or folder; correct the path")
-        is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
-        require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
-        for name, value in (("--rows", rows), ("--encoder", encoder)):
-            require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
-        data = _load_table(source, target, layout, drop, numeric, categories, test, seed)
-    model, summary = _fit_and_score(data, seed, params)
-    if test and not summary["test"]:
-        summary["no_test"] = _why_no_test(data, test)
-    return model, summary
+        return _load_split(source, encoder, layout) if is_split else _load_folders(source, encoder, test, seed)
+    if source.suffix.lower() == ".npy":
+        return _load_vectors(source, rows, target, layout, target in categories, test, seed)
+    require(source.exists(), f"{source}: no such file or folder; correct the path")
+    is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
+    require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
+    for name, value in (("--rows", rows), ("--encoder", encoder)):
+        require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
+    return _load_table(source, target, layout, drop, numeric, categories, test, seed)
 
 
 def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarray | None = None) -> np.ndarray:
@@ -133,7 +148,7 @@ def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarr
     return mask
 
 
-def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
+def _fit_and_score(data: LabelledRows, seed: int, params: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
     X, labels, held_out = data.X, data.labels, data.held_out
     in_memory = ~data.is_test if held_out is None else ~data.is_test & ~held_out
     classes, n_rows = np.unique(labels[in_memory]), int(in_memory.sum())
@@ -169,7 +184,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     return Model(classifier, data.input, data.examples.take(np.flatnonzero(in_memory)), cases), summary
 
 
-def _why_no_test(data: _Data, test: float) -> str:
+def _why_no_test(data: LabelledRows, test: float) -> str:
     """Why a share above 0 gave no test rows, and what to do."""
     if data.is_test.any():
         return "all are of classes that no other row has"
@@ -188,7 +203,7 @@ def _load_table(
     categories: Sequence[str],
     test: float,
     seed: int,
-) -> _Data:
+) -> LabelledRows:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
     require(target is not None, f"{path}: no label column; name it with --target")
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
@@ -204,12 +219,12 @@ def _load_table(
     schema = fit_schema(frame, columns, ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
     X, examples = model_input.vectors(batch), model_input.examples(batch)
-    return _Data(model_input, X, labels, is_test, examples, first, groups, batch.names, left_out=schema.ids)
+    return LabelledRows(model_input, X, labels, is_test, examples, first, groups, batch.names, left_out=schema.ids)
 
 
 def _load_vectors(
     path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], continuous: bool, test: float, seed: int
-) -> _Data:
+) -> LabelledRows:
     require(path.exists(), f"{path}: no such file; correct the path")
     if rows is None:
         raise InputError(f"{path}: no labels; name their file with --rows")
@@ -223,10 +238,12 @@ def _load_vectors(
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
     examples, first = Examples(None if columns is None else columns.reset_index(drop=True)), first_identical(X)
     groups = split_groups(first, X)
-    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, groups), examples, first, groups, names)
+    return LabelledRows(
+        model_input, X, labels, stratified_mask(labels, test, seed, groups), examples, first, groups, names
+    )
 
 
-def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> _Data:
+def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> LabelledRows:
     """Images in class folders; train/ and test/ are an official split."""
     encoder, config = Encoder.load(encoder_folder)
     require(len(encoder.config["shape"]) == 3, f"{encoder_folder}: an encoder of tables; give one of images")
@@ -243,10 +260,13 @@ def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) ->
     labels, first = np.array([name for _, name, _ in rows]), first_identical(images.values)
     groups = split_groups(first, images.values)
     is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, groups)
-    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first, groups)
+    names = [display_name(path) for path, _, _ in rows]
+    return LabelledRows(
+        pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first, groups, names
+    )
 
 
-def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
+def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> LabelledRows:
     """Bank rows as the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
     split = Split.load(source)
     encoder, config = Encoder.load(encoder_folder)
@@ -266,7 +286,9 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
     held_out = (part != TEST) & (part != BANK)
     require(held_out.sum() > 1, f"{source}: no fit and val rows; set prepare.fit and prepare.val above 0")
     X, first = embed_rows(encoder, x, bf16), first_identical(x)
-    return _Data(model_input, X, labels, part == TEST, examples, first, split_groups(first, x), held_out=held_out)
+    names = [f"row {i}" for i in range(len(x))]
+    groups = split_groups(first, x)
+    return LabelledRows(model_input, X, labels, part == TEST, examples, first, groups, names, held_out)
 
 
 def decode_columns(schema: Schema, x: np.ndarray) -> pd.DataFrame:

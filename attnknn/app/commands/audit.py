@@ -1,0 +1,100 @@
+"""`attnknn audit`: which labels are probably wrong."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from attnknn.app.commands.arguments import AS_JSON, FORCE, check_output
+from attnknn.app.commands.output import print_table
+from attnknn.core.errors import require
+from attnknn.core.files import atomic_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def audit(
+    source: Path = typer.Argument(
+        help="A model, or labelled rows as `attnknn fit` reads them: a CSV file, a .npy file, a folder of pictures."
+    ),
+    output: Path = typer.Option(None, "--output", "-o", help="Write all rows to this .csv file, in their order."),
+    top: int = typer.Option(20, help="Number of rows to print, the least credible labels first."),
+    target: str = typer.Option(None, help="Column of the labels, in SOURCE or in --rows."),
+    rows: Path = typer.Option(None, help="For vectors: a CSV file with a row for each, or a .npy file of labels."),
+    encoder: Path = typer.Option(None, help="For pictures: the folder of an encoder."),
+    metric: str = typer.Option("l2", help="l2 or cosine."),
+    drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
+    separator: str = typer.Option(",", help="Separator of CSV files: one character, or tab."),
+    seed: int = typer.Option(0, help="Random seed of the folds."),
+    force: bool = FORCE,
+    as_json: bool = AS_JSON,
+) -> None:
+    """Find labels that are probably wrong, without a label known to be right.
+
+    label_quality is the probability that the given label is right; predicted_label the most probable one.
+    """
+    require(top >= 0, f"--top: {top}; give 0 or more")
+    require(output is None or output.suffix.lower() == ".csv", f"--output: {output}; give a .csv file")
+    file = check_output(output, source, [str(source)], force)
+    if (source / "model.json").is_file():
+        unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop or None}
+        extra = [name for name, value in unused.items() if value is not None]
+        require(not extra, f"{', '.join(extra)}: of labelled rows, which {source}, a model, holds already")
+        from attnknn.app.model.model import Model
+
+        model = Model.load(source)
+        issues = model.classifier.audit()
+        issues.index = issues.index.rename("id")
+    else:
+        from attnknn.app.commands.fit import layout_of
+        from attnknn.app.model.fit import load_rows
+        from attnknn.classifier.label_issues import find_label_issues
+
+        data = load_rows(source, target, rows, encoder, layout_of(separator, []), drop)
+        trained = f"{source}: a split, whose encoder was trained on its labels; give embeddings of another model"
+        require(data.held_out is None, trained)
+        issues = find_label_issues(data.X, data.labels, metric=metric, random_state=seed)
+        names = [*data.names, ""]  # position −1
+        for column in ("supported_by", "contradicted_by"):
+            issues[column] = [names[position] for position in issues[column]]
+        issues.index = _index(names[:-1])
+    if file is not None:
+        with atomic_file(file) as draft:
+            issues.to_csv(draft)
+    _report(source, issues, top, as_json)
+    if output is not None and not as_json:
+        typer.echo(f"written to {output}")
+
+
+def _index(names: list[str]) -> "pd.Index":
+    import pandas as pd
+
+    return pd.Index(names, name="row")
+
+
+def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> None:
+    from rich.table import Table
+
+    from attnknn.classifier.audit import summarise_label_issues
+
+    summary = summarise_label_issues(issues)
+    first = issues.sort_values("label_quality", kind="stable").head(top)
+    pairs = summary.pop("pairs")
+    if as_json:
+        records = {"pairs": pairs.to_dict("records"), "issues": first.reset_index().to_dict("records")}
+        typer.echo(json.dumps({"source": str(source), **summary, **records}, ensure_ascii=False))
+        return
+    interval = f"{summary['wrong']:,.0f} ({summary['wrong_low']:,.0f} … {summary['wrong_high']:,.0f})"
+    flagged = f"{summary['flagged']:,} of {summary['rows']:,} labels are probably wrong"
+    typer.echo(f"{source}: {flagged}; expected number of wrong labels {interval}")
+    if not len(first):
+        return
+    table = Table(box=None)
+    for column in (issues.index.name, "given", "predicted", "quality", "contradicted by"):
+        table.add_column(str(column))
+    for name, row in first.iterrows():
+        cells = row["given_label"], row["predicted_label"], f"{row['label_quality']:.2g}", row["contradicted_by"]
+        table.add_row(*map(str, (name, *cells)))
+    print_table(table)

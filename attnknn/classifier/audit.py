@@ -1,0 +1,195 @@
+"""Which labels of rows are probably wrong: the posterior probability of each given label."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from attnknn.classifier.fitting import estimate_noise
+from attnknn.classifier.held_out import fold_parts, held_out_space
+from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory
+from attnknn.core.artifacts import BANK
+from attnknn.core.device import resolve_device
+from attnknn.core.duplicates import first_identical, split_groups
+from attnknn.core.errors import require
+from attnknn.heads.label_noise import count_labels, expect_labels, posterior, sharpen, true_class_probs
+
+# Share of wrong labels of each class that is assumed beside T: where no noise is evident, rows are then ranked by the
+# probability of their given label, and where T is wrong, no label is certain.
+FLOOR = 0.01
+
+
+def label_probs(
+    memory: Memory, params: dict[str, Any], seed: int, device: str
+) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"]]:
+    """Probabilities of the true class of every row of a memory that was just built, and the transition matrix T.
+
+    A row's own label is not read, and T is the identity where no label noise is evident.
+
+    Args:
+        params: of `AttnKNNClassifier`.
+    """
+    z, k = memory.bank.z, int(params["n_neighbors"])
+    parts = fold_parts(memory.y, seed, first=split_groups(first_identical(z), z))
+    spaces = [held_out_space(memory, k, part) for part in parts]
+    noise = estimate_noise(spaces, params, seed, device)
+    if not noise.evident:
+        noise = estimate_noise(spaces, params, seed, device, transition=np.eye(len(memory.sums)))
+    everything = held_out_space(memory, k, np.full(len(memory), BANK, dtype=np.int8))
+    return true_class_probs(everything, noise, device), noise.transition
+
+
+def estimated_probs(
+    probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"]]:
+    """As `label_probs`, from out-of-sample probabilities of any classifier."""
+    transition, sharpness = expect_labels(probs, y, count_labels(probs, y))
+    return sharpen(probs, sharpness), transition
+
+
+def issues(
+    probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], classes: np.ndarray
+) -> pd.DataFrame:
+    """A line for each row: is_label_issue, label_quality, given_label, predicted_label.
+
+    label_quality is P(given label is right | row, label), by `posterior`; predicted_label the most probable true class.
+    """
+    n_classes = len(transition)
+    mixed = (1 - FLOOR) * transition + FLOOR * (1 - np.eye(n_classes)) / (n_classes - 1)
+    true = posterior(probs, y, mixed)
+    predicted = true.argmax(1)
+    return pd.DataFrame(
+        {
+            "is_label_issue": predicted != y,
+            "label_quality": true[np.arange(len(y)), y],
+            "given_label": classes[y],
+            "predicted_label": classes[predicted],
+        }
+    )
+
+
+def nearest_of(
+    labels: Int[np.ndarray, "N K"], ids: Int[np.ndarray, "N K"], mask: Bool[np.ndarray, "N K"]
+) -> np.ndarray:
+    """Id (N,) of the nearest neighbour in a mask, −1 without one."""
+    mask = mask & (labels >= 0)
+    first = mask.argmax(1)
+    return np.where(mask.any(1), ids[np.arange(len(ids)), first], -1).astype(np.int64)
+
+
+def with_neighbours(
+    frame: pd.DataFrame, y: Int[np.ndarray, " N"], ids: Int[np.ndarray, "N K"], labels: Int[np.ndarray, "N K"]
+) -> pd.DataFrame:
+    """Add supported_by and contradicted_by: ids of the nearest row with the given label and with another, −1: none."""
+    same = labels == y[:, None]
+    return frame.assign(supported_by=nearest_of(labels, ids, same), contradicted_by=nearest_of(labels, ids, ~same))
+
+
+def with_duplicates(frame: pd.DataFrame, z: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"]) -> pd.DataFrame:
+    """Add the number of identical rows, and of those with another label: n_identical, n_conflicting."""
+    first = first_identical(z)
+    identical = np.bincount(first, minlength=len(z))[first]
+    _, pair, counts = np.unique(np.stack([first, y]), axis=1, return_inverse=True, return_counts=True)
+    return frame.assign(n_identical=identical - 1, n_conflicting=identical - counts[pair.ravel()])
+
+
+def summarise_label_issues(
+    frame: pd.DataFrame, resamples: int = 2000, confidence: float = 0.95, seed: int = 0
+) -> dict[str, Any]:
+    """What the qualities of `find_label_issues` say together.
+
+    Returns:
+        rows, flagged (rows with is_label_issue); wrong: expected number of wrong labels, wrong_low and wrong_high: its
+        interval, over rows and over which labels are wrong; pairs: a data frame of given and predicted label with the
+        expected number of such wrong labels.
+    """
+    wrong = 1 - frame["label_quality"].to_numpy(np.float64)
+    require(len(wrong) > 0, "label issues: no rows")
+    rng, n = np.random.default_rng(seed), len(wrong)
+    drawn = [rng.random(n) < wrong[rng.integers(n, size=n)] for _ in range(resamples)]
+    low, high = np.quantile([rows.sum() for rows in drawn], [(1 - confidence) / 2, (1 + confidence) / 2])
+    pairs = (
+        frame[frame["is_label_issue"]]
+        .assign(expected=wrong[frame["is_label_issue"]])
+        .groupby(["given_label", "predicted_label"])["expected"]
+        .agg(["size", "sum"])
+        .rename(columns={"size": "flagged", "sum": "expected_wrong"})
+        .sort_values("expected_wrong", ascending=False)
+        .reset_index()
+    )
+    counts = {"rows": n, "flagged": int(frame["is_label_issue"].sum()), "wrong": float(wrong.sum())}
+    return {**counts, "wrong_low": float(low), "wrong_high": float(high), "pairs": pairs}
+
+
+def expected_precision(frame: pd.DataFrame) -> Float[np.ndarray, " N"]:
+    """Expected share of wrong labels among the first n rows by label_quality, for n = 1 … N."""
+    wrong = 1 - np.sort(frame["label_quality"].to_numpy(np.float64))
+    return wrong.cumsum() / np.arange(1, len(wrong) + 1)
+
+
+def audit_memory(
+    memory: Memory, classes: np.ndarray, params: dict[str, Any], seed: int, device: str, probs: Any = None
+) -> pd.DataFrame:
+    """`find_label_issues` of the rows of a memory that was just built, by position.
+
+    Args:
+        probs: (N, C) out-of-sample probabilities of another classifier, to be taken in place of ours.
+    """
+    own, transition = label_probs(memory, params, seed, device) if probs is None else estimated_probs(probs, memory.y)
+    frame = issues(own, memory.y, transition, classes)
+    ids = memory.neighbour_ids
+    frame = with_neighbours(frame, memory.y, ids, np.where(ids >= 0, memory.y[ids], -1))
+    return with_duplicates(frame, memory.bank.z, memory.y)
+
+
+class AuditMixin:
+    """Mixin with `audit`."""
+
+    n_neighbors: int
+    device: str
+    random_state: Any
+    classes_: np.ndarray
+    memory_: BaseMemory
+    transition_: np.ndarray | None
+    get_params: Callable[[], dict[str, Any]]
+    predict_proba: Callable[[Any], np.ndarray]
+    _queries: Callable[[Any], np.ndarray]
+    _encode_labels: Callable[[str, np.ndarray], np.ndarray]
+    _reading: Callable[[], AbstractContextManager[None]]
+    _threads: Callable[[], AbstractContextManager[None]]
+
+    def audit(self, X: Any = None, y: Any = None) -> pd.DataFrame:
+        """Find labels that are probably wrong, see `find_label_issues`: of the memory's rows, or of new ones.
+
+        Args:
+            X, y: (B, D) new rows and their labels, of classes of the model, which the memory judges; None for the rows
+                of the memory, with the labels given to `fit` and `partial_fit`, in the order of their ids.
+
+        Returns:
+            As `find_label_issues`; the index has the ids of the memory's rows, and supported_by and contradicted_by
+            are ids. New rows have no n_identical and n_conflicting.
+        """
+        require((X is None) == (y is None), "X and y: give both, or neither for the rows of the memory")
+        check_is_fitted(self)
+        require(isinstance(self.memory_, Memory), "audit: needs all rows in memory; leave storage None")
+        with self._reading(), self._threads():
+            memory, device = cast(Memory, self.memory_), resolve_device(self.device)
+            if X is not None:
+                z, own = self._queries(X), self._encode_labels("y", np.asarray(y))
+                require(len(z) == len(own), f"y: {len(own)} labels for {len(z)} rows")
+                transition = np.eye(len(self.classes_)) if self.transition_ is None else self.transition_
+                frame = issues(self.predict_proba(X), own, transition, self.classes_)
+                nearest = memory.nearest(z, min(int(self.n_neighbors), len(memory)), device=device)
+                return with_neighbours(frame, own, nearest.ids, nearest.given_y)
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            rows = Memory.build(memory.vectors(), memory.given_y, memory.weight, len(self.classes_))
+            frame = audit_memory(rows, self.classes_, self.get_params(), seed, device)
+        for name in ("supported_by", "contradicted_by"):
+            frame[name] = np.where(frame[name] >= 0, memory.ids[frame[name]], -1)
+        return frame.set_index(memory.ids)

@@ -1,0 +1,147 @@
+"""Which labels are probably wrong: by hand, on clusters with wrong labels, of a dataset, a model and new rows."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import cross_val_predict
+
+from attnknn import AttnKNNClassifier, expected_precision, find_label_issues, summarise_label_issues
+from attnknn.classifier.audit import issues, nearest_of, with_duplicates
+
+SETTINGS: dict[str, Any] = {"random_state": 0, "n_jobs": 1}
+NAMES = np.array(["ant", "bee", "cat"])
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of three clusters, labels of which 20 % are wrong, and which."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=900)
+    y = np.where(rng.random(900) < 0.2, (true + rng.integers(1, 3, size=900)) % 3, true)
+    return 2 * np.eye(3, 5)[true] + 0.6 * rng.normal(size=(900, 5)), NAMES[y], y != true
+
+
+@pytest.fixture(scope="module")
+def frame(data: tuple[np.ndarray, np.ndarray, np.ndarray]) -> pd.DataFrame:
+    return find_label_issues(*data[:2], **SETTINGS)
+
+
+def test_qualities_by_hand() -> None:
+    """Without noise in T, 1 % is assumed: .1·.99 against .9·.01, and .001·.99 against .999·.01."""
+    probs, y = np.array([[0.9, 0.1], [0.999, 0.001], [0.999, 0.001]]), np.array([1, 1, 0])
+    result = issues(probs, y, np.eye(2), np.array(["a", "b"]))
+    np.testing.assert_allclose(result["label_quality"], [99 / 108, 0.99 / 10.98, 0.98901 / 0.98902], atol=1e-5)
+    assert result["is_label_issue"].tolist() == [False, True, False]
+    assert result["predicted_label"].tolist() == ["b", "a", "a"]
+    noisy = issues(probs[:1], y[:1], np.array([[0.5, 0.5], [0.0, 1.0]]), np.array(["a", "b"]))
+    assert noisy["is_label_issue"].item()  # .1·1 against .9·.5
+
+
+def test_nearest_and_duplicates_by_hand() -> None:
+    labels, ids = np.array([[2, 1, 1], [2, 2, -1]]), np.array([[7, 4, 9], [3, 5, -1]])
+    np.testing.assert_array_equal(nearest_of(labels, ids, labels == 1), [4, -1])
+    z, y = np.array([[0.0], [1.0], [0.0], [0.0]]), np.array([0, 0, 1, 0])
+    counts = with_duplicates(pd.DataFrame(index=range(4)), z, y)
+    assert counts["n_identical"].tolist() == [2, 0, 2, 2]
+    assert counts["n_conflicting"].tolist() == [1, 0, 2, 1]
+
+
+def test_summary_by_hand() -> None:
+    rows = pd.DataFrame(
+        {
+            "is_label_issue": [True, False, True],
+            "label_quality": [0.0, 1.0, 0.5],
+            "given_label": ["a", "a", "a"],
+            "predicted_label": ["b", "a", "b"],
+        }
+    )
+    np.testing.assert_allclose(expected_precision(rows), [1, 0.75, 0.5])
+    result = summarise_label_issues(rows)
+    assert (result["rows"], result["flagged"], result["wrong"]) == (3, 2, 1.5)
+    assert 0 <= result["wrong_low"] <= 1.5 <= result["wrong_high"] <= 3
+    assert result["pairs"].to_dict("records") == [
+        {"given_label": "a", "predicted_label": "b", "flagged": 2, "expected_wrong": 1.5}
+    ]
+
+
+def test_wrong_labels_are_found_and_counted(data: tuple[np.ndarray, ...], frame: pd.DataFrame) -> None:
+    X, y, wrong = data
+    assert average_precision_score(wrong, -frame["label_quality"]) > 0.97
+    assert frame["given_label"].tolist() == y.tolist()
+    assert wrong[frame["is_label_issue"]].mean() > 0.9
+    result = summarise_label_issues(frame)
+    assert result["wrong_low"] < wrong.sum() < result["wrong_high"]
+    order = np.argsort(frame["label_quality"].to_numpy())
+    for n in (100, 200, 400):
+        assert expected_precision(frame)[n - 1] == pytest.approx(wrong[order[:n]].mean(), abs=0.05)
+    contradicted = frame["contradicted_by"].to_numpy()
+    assert (y[contradicted] != y).all()
+    assert (y[frame["supported_by"]] == y).all()
+    distances = np.linalg.norm(X[:, None] - X[None], axis=2) + 100 * (y[:, None] == y[None])
+    np.testing.assert_array_equal(contradicted, distances.argmin(1))
+
+
+def test_right_labels_are_kept() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.integers(3, size=600)
+    result = find_label_issues(2 * np.eye(3, 5)[y] + 0.4 * rng.normal(size=(600, 5)), y, **SETTINGS)
+    assert result["is_label_issue"].mean() < 0.005
+    assert summarise_label_issues(result)["wrong"] < 6
+
+
+def test_probabilities_of_another_classifier_take_the_place_of_ours(data: tuple[np.ndarray, ...]) -> None:
+    X, y, wrong = data
+    probs = np.asarray(cross_val_predict(LogisticRegression(), X, y, cv=5, method="predict_proba"))
+    result = find_label_issues(X, y, pred_probs=probs, **SETTINGS)
+    assert average_precision_score(wrong, -result["label_quality"]) > 0.95
+    for bad, message in ((probs[:9], "of shape"), (probs * 2, "sum to 1"), (probs - 0.1, "sum to 1")):
+        with pytest.raises(ValueError, match=message):
+            find_label_issues(X, y, pred_probs=bad)
+
+
+def test_a_model_is_audited_with_the_labels_that_it_was_given(
+    data: tuple[np.ndarray, ...], frame: pd.DataFrame
+) -> None:
+    X, y, wrong = data
+    model = AttnKNNClassifier(label_noise="auto", max_iter=5, **SETTINGS).fit(X[:800], y[:800])
+    own = model.audit()
+    pd.testing.assert_frame_equal(own, find_label_issues(X[:800], y[:800], **SETTINGS), rtol=1e-4)
+    new = model.audit(X[800:], y[800:])
+    assert average_precision_score(wrong[800:], -new["label_quality"]) > 0.9
+    assert set(new["contradicted_by"]) <= set(range(800))
+    model.forget(np.arange(400))
+    left = model.audit()
+    assert left.index.tolist() == list(range(400, 800))
+    assert (left["contradicted_by"] >= 400).all()
+    assert left["given_label"].tolist() == y[400:800].tolist()
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.zeros((9, 2)), np.zeros(9), "a single class"),
+        (np.full((9, 2), np.nan), np.arange(9) % 2, "NaN"),
+        (np.zeros((2, 2)), [0, 1], "n_samples = 2"),
+        (np.zeros((9, 2)), np.arange(8) % 2, "inconsistent"),
+    ],
+)
+def test_bad_input(X: Any, y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_label_issues(X, y)
+
+
+def test_bad_calls_of_audit_are_one_line(data: tuple[np.ndarray, ...]) -> None:
+    X, y, _ = data
+    model = AttnKNNClassifier(max_iter=3, **SETTINGS).fit(X[:100], y[:100])
+    for args, message in (
+        ((X,), "give both, or neither"),
+        ((X, y[:9]), "9 labels for 900 rows"),
+        ((X[:1], ["dog"]), "unknown labels dog"),
+        ((X[:, 1:], y), "features"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.audit(*args)
