@@ -1,6 +1,7 @@
 """A bank in a Lance table, which may be larger than memory; every change makes a version of it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -101,7 +102,8 @@ class LanceBank(LanceRows):
             require("already exists" not in str(error), f"{uri}: exists; give another address, or remove it")
             require(not is_conflict(error), f"{uri}: another process wrote to it meanwhile; run again")
             if not overwrite:
-                drop_table(str(uri))
+                with suppress(OSError, ValueError):  # nothing was written
+                    drop_table(str(uri))
             if not errors and isinstance(error, ValueError | OSError) and not isinstance(error, InputError):
                 error = InputError(f"{uri}: not written ({reason_of(error)})")
             raise errors[0] if errors else error from None
@@ -128,7 +130,8 @@ class LanceBank(LanceRows):
             size = min(rows, _SAMPLE * max(n_lists(rows, nlist), 256))
             sample = self.take(np.sort(np.random.default_rng(0).choice(rows, size, replace=False)))["vector"]
             if without is not None:
-                sample = sample[first_identical(np.concatenate([without, sample]))[len(without) :] >= len(without)]
+                kept = first_identical(np.concatenate([without, sample]))[len(without) :] >= len(without)
+                sample = sample[kept] if kept.any() else sample  # copies of the removed vectors stay
                 rows = len(sample)
         new = bool(nlist or not self.n_lists)
         centroids = train_centroids(sample, n_lists(rows, nlist), self.metric) if new else self.centroids

@@ -244,6 +244,19 @@ def test_a_vector_leaves_the_centroids_before_its_row_is_removed(
     assert not (now.centroids == z[7]).all(1).any()
 
 
+def test_copies_of_an_erased_vector_may_be_all_that_is_left(tmp_path: Path) -> None:
+    z = np.tile(np.arange(D, dtype=np.float32), (100, 1))
+    z[:50] = Z[0]
+    bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(100))], nlist=2)
+    assert len(erase(bank, np.r_[0:50, 60])) == 49
+    assert files_with(tmp_path, z[0]) == 0
+
+
+def test_an_address_that_cannot_be_written_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"/proc/rows.lance: not written"):
+        LanceBank.build("/proc/rows.lance", [Block(Z, np.arange(N))])
+
+
 @pytest.mark.parametrize("chunk", [97, 2**26])
 def test_files_are_searched_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     bank = small_bank(tmp_path)
