@@ -39,8 +39,9 @@ def audit(
     require(output is None or output.suffix.lower() == ".csv", f"--output: {output}; give a .csv file")
     file = check_output(output, source, [str(source)], force)
     if (source / "model.json").is_file():
-        unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop or None}
-        extra = [name for name, value in unused.items() if value is not None]
+        unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
+        unused |= {"--metric": metric != "l2", "--separator": separator != ","}
+        extra = [name for name, value in unused.items() if value]
         require(not extra, f"{', '.join(extra)}: of labelled rows, which {source}, a model, holds already")
         from attnknn.app.model.model import Model
 
@@ -49,7 +50,7 @@ def audit(
         issues.index = issues.index.rename("id")
     else:
         from attnknn.app.commands.fit import layout_of
-        from attnknn.app.model.fit import load_rows
+        from attnknn.app.model.labelled_rows import load_rows
         from attnknn.classifier.label_issues import find_label_issues
 
         data = load_rows(source, target, rows, encoder, layout_of(separator, []), drop)

@@ -76,7 +76,7 @@ def _labels(
     if label is not None:
         return model.parse_labels([label] * len(names))
     if rows is not None:
-        from attnknn.app.model.fit import read_labels
+        from attnknn.app.model.labelled_rows import read_labels
 
         file_labels, _ = read_labels(rows, target, getattr(model.input, "layout", {}))
         require(len(file_labels) == len(names), f"{rows}: {len(file_labels)} labels for {len(names)} rows")

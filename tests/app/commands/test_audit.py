@@ -62,7 +62,7 @@ def test_bad_input_is_one_line(flowers: Path, tmp_path: Path) -> None:
         ("no such file", tmp_path / "none.csv", "--target", "kind"),
         ("give a .csv file", flowers, "--target", "kind", "-o", tmp_path / "issues.txt"),
         ("give 0 or more", flowers, "--target", "kind", "--top", -1),
-        ("--target: of labelled rows", tmp_path / "m", "--target", "kind"),
+        ("--target, --metric: of labelled rows", tmp_path / "m", "--target", "kind", "--metric", "cosine"),
         ("would replace", flowers, "--target", "kind", "-o", flowers, "--force"),
     ):
         assert line in refused("audit", *command)

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from synthetic_models import FAST, iris_csv, picture_encoder, picture_folders, save_npy, split_of_images
 
-from attnknn.app.model.fit import decode_columns, fit_model, read_labels, stratified_mask
+from attnknn.app.model.fit import fit_model
 from attnknn.app.model.inputs import Batch, Rows
+from attnknn.app.model.labelled_rows import decode_columns, read_labels, stratified_mask
 from attnknn.app.model.model import Model
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.duplicates import split_groups
