@@ -413,6 +413,9 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
 
     def _validated(self, *arrays: Any, **options: Any) -> Any:
         """Call scikit-learn's `validate_data`, without NumPy's warnings of values that it then refuses."""
+        require(
+            not isinstance(arrays[0], str | Path), f"X: the path {arrays[0]}; only `fit` with `storage` reads files"
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             try:
                 checked = validate_data(self, *arrays, dtype=[np.float64, np.float32], **options)

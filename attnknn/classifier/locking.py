@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from attnknn.core.errors import InputError
-from attnknn.core.files import leftovers, recover
+from attnknn.core.files import leftovers, make_folder, recover
 
 T = TypeVar("T")
 
@@ -26,8 +26,10 @@ def model_lock(folder: Path, timeout: float = 60) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), is_singleton=True)
+    make_folder(folder.parent)
+    path = folder.with_name(f".{folder.name}.lock")
+    path.touch()  # fails at once where FileLock would try again and again
+    lock = FileLock(path, is_singleton=True)
     try:
         lock.acquire(timeout)
     except Timeout:

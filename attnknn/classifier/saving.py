@@ -60,6 +60,9 @@ class SaveMixin(BaseEstimator):
             ValueError: labels that JSON cannot represent, or `path` holds something other than a model.
         """
         check_is_fitted(self)
+        require(
+            "://" not in str(path), f"path: {path}; give a folder of this machine, since only `storage` may be remote"
+        )
         labels = self.classes_.tolist()
         plain = all(isinstance(label, str | int | float | bool) for label in labels)
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")

@@ -1,6 +1,7 @@
 """Training rows in a Lance table, on disk or in `s3://`, which may be larger than memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
@@ -181,34 +182,49 @@ class TableMemory(BaseMemory):
         self.bank, self.known = bank.with_columns(agreement=agreement, density=density), self.next_id
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
-        z = check_vectors("X", z)
-        bank, new = self._unchanged(), np.arange(self.next_id, self.next_id + len(z))
-        nearest = self.nearest(z, min(SIZES[-1], len(self)))
-        if len(z) > 1:  # they are neighbours of each other too
-            ids, sims = build(z, new, metric=bank.metric).search(z, min(SIZES[-1], len(z) - 1), exclude=new)
-            sims = np.concatenate([nearest.sims, sims], axis=1)
-            order = np.argsort(-sims, axis=1, kind="stable")[:, : SIZES[-1]]
-            labels = np.concatenate([nearest.y, y[ids - self.next_id]], axis=1)
-            ids = np.concatenate([nearest.ids, ids], axis=1)
-            ids, sims, labels = (np.take_along_axis(values, order, 1) for values in (ids, sims, labels))
-            nearest = nearest._replace(ids=ids, sims=sims, y=labels)
-        agreement, density = near_statistics(y, nearest)
-        bank = bank.with_next_id(self.next_id + len(new))
-        self.bank = bank.add(z, new, label=self.labels[y], agreement=agreement, density=density)
+        z, new = check_vectors("X", z), np.arange(self.next_id, self.next_id + len(z))
+        with self._changing(self.next_id + len(new)) as bank:
+            agreement, density = near_statistics(y, self._nearest_with(z, y, new))
+            self.bank = bank.add(z, new, label=self.labels[y], agreement=agreement, density=density)
         self.next_id += len(new)
         n_classes = len(self.labels)
         self.counts = self.counts + np.bincount(y, minlength=n_classes)
         self.sums = self.sums + class_sums(z, y, np.ones(len(y)), n_classes)
         return new
 
+    def _nearest_with(self, z: np.ndarray, y: np.ndarray, new: np.ndarray) -> Nearest:
+        """Nearest of rows to be added, among those of the memory and each other."""
+        nearest = self.nearest(z, min(SIZES[-1], len(self)))
+        if len(z) == 1:
+            return nearest
+        ids, sims = build(z, new, metric=self.bank.metric).search(z, min(SIZES[-1], len(z) - 1), exclude=new)
+        sims = np.concatenate([nearest.sims, sims], axis=1)
+        order = np.argsort(-sims, axis=1, kind="stable")[:, : SIZES[-1]]
+        labels = np.concatenate([nearest.y, y[ids - self.next_id]], axis=1)
+        ids = np.concatenate([nearest.ids, ids], axis=1)
+        ids, sims, labels = (np.take_along_axis(values, order, 1) for values in (ids, sims, labels))
+        return nearest._replace(ids=ids, sims=sims, y=labels)
+
     def forget(self, ids: np.ndarray) -> None:
-        ids = np.unique(ids)
-        bank = self._unchanged()
+        ids, rows = np.unique(ids), len(self)
         counts, sums = self.totals(ids)
         require(counts.sum() > 1, "ids: fewer than two rows would be left; keep at least two")
         try:
-            self.bank, self.counts, self.sums = erase(bank.with_next_id(self.next_id), ids), counts, sums
-        except BaseException:  # rows may be removed, their files not yet deleted
+            with self._changing(self.next_id) as bank:
+                self.bank, self.counts, self.sums = erase(bank, ids), counts, sums
+        except Exception as error:
+            if len(self) == rows:
+                raise
+            message = f"{error}; the rows are removed, but files still hold their bytes: call `forget([])`"
+            raise InputError(message) from error
+
+    @contextmanager
+    def _changing(self, next_id: int) -> Iterator[LanceBank]:
+        """Bank to change; after an error the memory is of the rows that the table then has."""
+        bank = self._unchanged()
+        try:
+            yield bank.with_next_id(next_id)
+        except BaseException:
             if self._newer():
                 self.take_latest()
             raise

@@ -40,7 +40,7 @@ def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
     draft = _draft(folder)
     sync = sync and os.name == "posix"  # Windows cannot open folders
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         draft.mkdir(0o700 if folder.exists() else 0o777)
         yield draft
         for path in [*draft.rglob("*"), draft]:
@@ -69,7 +69,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     path = Path(path)
     draft = _draft(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.exists():
             draft.touch(0o600)
         yield draft
@@ -81,6 +81,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those it is in; NotADirectoryError if it is, or is in, a file."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
 
 def name_if_full(error: Exception, path: Path) -> None:

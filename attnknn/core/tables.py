@@ -1,6 +1,7 @@
 """Addresses of tables in files or object storage, and their columns as arrays. Needs pyarrow."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,19 @@ except ImportError:
 
 
 def absolute(address: str | Path) -> str:
-    """Address that means the same in other folders and processes."""
-    return str(address).rstrip("/") if "://" in str(address) else os.path.abspath(address)
+    """Address that means the same in other folders and processes; InputError if there can be nothing at it."""
+    address = os.path.expanduser(address)
+    if "://" in address:
+        require(re.fullmatch(r"\w+:/+", address) is None, f"{address}: no bucket; give s3://bucket/folder")
+        return address.rstrip("/")
+    try:
+        os.lstat(address)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # ValueError: a character that no name has
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{address[:100]!r}: {reason}; give another path") from None
+    return os.path.abspath(address)
 
 
 def file_system(address: str | Path) -> tuple[Any, str]:

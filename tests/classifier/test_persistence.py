@@ -150,6 +150,20 @@ def test_damaged_models(folder: Path, damage: Any, message: str) -> None:
         AttnKNNClassifier.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("path", "message"), [("s3://bucket/model", "give a folder of this machine"), ("/dev/null/x", "/dev/null'")]
+)
+def test_save_needs_a_folder_that_can_be_written(saved: Path, path: str, message: str) -> None:
+    with pytest.raises((ValueError, NotADirectoryError), match=message):
+        AttnKNNClassifier.load(saved).save(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder in which nothing can be made")
+def test_save_does_not_wait_for_a_lock_that_cannot_be_made(saved: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="/proc/"):
+        AttnKNNClassifier.load(saved).save("/proc/x")
+
+
 def test_save_overwrites_nothing_but_a_model(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no saved model"):
         AttnKNNClassifier.load(tmp_path / "nowhere")

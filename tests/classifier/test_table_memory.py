@@ -254,6 +254,10 @@ def failing() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         ({"storage": 3}, (X[TRAIN], Y[TRAIN]), "storage"),
         ({"storage": "s4://bucket/rows"}, (X[TRAIN], Y[TRAIN]), "s4://bucket/rows: Unrecognized filesystem type"),
         ({"storage": "/dev/null/rows"}, (X[TRAIN], Y[TRAIN]), "/dev/null is no folder that can be written"),
+        ({"storage": "s3://"}, (X[TRAIN], Y[TRAIN]), "s3://: no bucket"),
+        ({"storage": "a\0b"}, (X[TRAIN], Y[TRAIN]), "null byte; give another path"),
+        ({}, ("n" * 300, "y"), "File name too long; give another path"),
+        ({"storage": None}, ("rows.lance", "y"), "X: the path rows.lance"),
     ],
 )
 def test_bad_input_leaves_no_table(tmp_path: Path, params: dict[str, Any], rows: Any, message: str) -> None:
@@ -279,7 +283,7 @@ def killed(own: AttnKNNClassifier, monkeypatch: pytest.MonkeyPatch, change: Call
     """Run a change that is interrupted after rows are removed and before other versions are deleted."""
     with monkeypatch.context() as patch:
         patch.setattr(lance.LanceDataset, "cleanup_old_versions", lambda *args, **options: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ValueError, match=r"division by zero; the rows are removed, .* call `forget\(\[\]\)`"):
             change()
 
 
@@ -312,6 +316,22 @@ def test_a_change_that_failed_before_its_rows_were_written_can_be_repeated(
     assert len(other.partial_fit(X[HELD], Y[HELD]).memory_) == 900 + len(X[HELD])
     with pytest.raises(ValueError, match="changed since version"):
         own.partial_fit(X[HELD], Y[HELD])
+
+
+def test_an_interrupted_addition_is_whole(own: AttnKNNClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = LanceBank.add
+
+    def interrupted(*args: Any, **columns: Any) -> None:
+        add(*args, **columns)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanceBank, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            own.partial_fit(X[HELD], Y[HELD])
+    assert len(own.memory_) == 900 + len(X[HELD])
+    assert len(own.partial_fit(X[TEST], Y[TEST]).memory_) == 900 + len(X[HELD]) + len(X[TEST])
+    assert len(np.unique(own.explain(X[TEST]).ids)) > 2
 
 
 def test_rows_added_by_a_model_that_was_not_saved_are_taken(own: AttnKNNClassifier, tmp_path: Path) -> None:

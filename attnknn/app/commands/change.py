@@ -25,7 +25,7 @@ def add(
     inputs: list[str] = INPUTS,
     label: str = typer.Option(None, help="Label of all added rows."),
     target: str = typer.Option(None, help="For CSV files: the column of the labels."),
-    rows: Path = typer.Option(None, help="For .npy files: a file with a label for each row."),
+    rows: Path = typer.Option(None, help="A CSV or .npy file with a label for each row, needed for .npy inputs."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
