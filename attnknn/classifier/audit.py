@@ -18,11 +18,12 @@ from attnknn.core.artifacts import BANK
 from attnknn.core.device import resolve_device
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import require
-from attnknn.heads.label_noise import count_labels, expect_labels, posterior, sharpen, true_class_probs
+from attnknn.heads.label_noise import count_labels, expect_labels, sharpen, true_class_probs
 
-# Share of wrong labels of each class that is assumed beside T: where no noise is evident, rows are then ranked by the
-# probability of their given label, and where T is wrong, no label is certain.
-FLOOR = 0.01
+# Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, and drawn from all
+# other classes alike. Where no noise is evident, and T is the identity, they alone rank the rows.
+CONFUSED, DRAWN = 0.01, 0.001
+_TINY = 1e-12
 
 
 def label_probs(
@@ -58,16 +59,22 @@ def issues(
 ) -> pd.DataFrame:
     """A line for each row: is_label_issue, label_quality, given_label, predicted_label.
 
-    label_quality is P(given label is right | row, label), by `posterior`; predicted_label the most probable true class.
+    label_quality is P(given label is right | row, label); predicted_label the most probable true class. The true class
+    c of a row of label g has probability ∝ p_c·P(g | c, row), where P(g | c, row) is a mixture of T[c, g], of
+    p_g / (1 − p_c), as of an annotator who takes c for the next probable class, and of 1 / (C − 1).
     """
     n_classes = len(transition)
-    mixed = (1 - FLOOR) * transition + FLOOR * (1 - np.eye(n_classes)) / (n_classes - 1)
-    true = posterior(probs, y, mixed)
+    probs = np.maximum(probs, _TINY)
+    given = np.arange(len(y)), y
+    wrong = CONFUSED * probs[given][:, None] / np.maximum(1 - probs, _TINY) + DRAWN / (n_classes - 1)
+    wrong[given] = 0
+    joint = probs * ((1 - CONFUSED - DRAWN) * transition[:, y].T + wrong)
+    true = joint / joint.sum(1, keepdims=True)
     predicted = true.argmax(1)
     return pd.DataFrame(
         {
             "is_label_issue": predicted != y,
-            "label_quality": true[np.arange(len(y)), y],
+            "label_quality": true[given],
             "given_label": classes[y],
             "predicted_label": classes[predicted],
         }
