@@ -15,6 +15,7 @@ import pytest
 import torch
 from joblib import cpu_count
 from scipy.spatial.distance import cdist
+from scipy.special import softmax
 from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
@@ -25,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
+from attnknn.classifier import fitting
 from attnknn.classifier.estimator import FAR
 from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
@@ -32,6 +34,9 @@ from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import apply_scaling, fit_scaling
 from attnknn.evaluation.conformal import true_class_scores
+from attnknn.heads.fit import fit_head
+from attnknn.heads.label_noise import DOUBT
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.linear_probe import forward_regression
 
 FAST = {"max_iter": 3, "random_state": 0}
@@ -696,6 +701,47 @@ def test_a_known_matrix_is_used(mislabelled) -> None:
     model = AttnKNNClassifier(label_noise=t.tolist(), max_iter=10, random_state=0).fit(X, noisy)
     np.testing.assert_array_equal(model.transition_, t)
     assert model.score(X, y) > 0.97
+
+
+def test_head_and_regression_are_fitted_through_the_matrix(mislabelled, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, noisy, _ = mislabelled
+    t = 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, 1)
+    calls: list[tuple[list[EmbeddingSpace], Any]] = []
+
+    def recorded(spaces: list[EmbeddingSpace], **settings: Any) -> Any:
+        calls.append((spaces, settings["transition"]))
+        return fit_head(spaces, **settings)
+
+    monkeypatch.setattr(fitting, "fit_head", recorded)
+    model = AttnKNNClassifier(label_noise=t, null_scores="linear", max_iter=5, random_state=0).fit(X, noisy)
+    [(spaces, transition)] = calls
+    np.testing.assert_array_equal(transition, t)
+    for space in spaces:
+        e = space.embeddings
+        bank, held = e.rows(BANK), np.flatnonzero(e.part != BANK)
+        assert (e.y[bank] == y[bank]).mean() > 0.9  # corrected
+        np.testing.assert_array_equal(e.y[held], noisy[held])
+        surest = softmax(e.logits, axis=1).max(1).mean()
+        assert surest > 0.85  # of a regression on given labels .6
+    assert model.predict_proba(X).min() > DOUBT / 4  # a third of it, less what the shares differ
+
+
+def test_estimated_noise_is_dropped_where_it_raises_the_loss(mislabelled, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, noisy, _ = mislabelled
+    monkeypatch.setattr(fitting, "significantly_above", lambda losses, others: True)
+    settings: dict[str, Any] = {"max_iter": 5, "random_state": 0}
+    plain, auto = (AttnKNNClassifier(label_noise=how, **settings).fit(X, noisy) for how in (None, "auto"))
+    assert auto.transition_ is None
+    np.testing.assert_array_equal(auto.predict_proba(X), plain.predict_proba(X))
+
+
+def test_noise_is_counted_among_held_out_rows(mislabelled) -> None:
+    """Labels of the memory are right, as those that an encoder has memorised seem to be."""
+    X, y, noisy, _ = mislabelled
+    model = AttnKNNClassifier(label_noise="auto", max_iter=5, random_state=0)
+    model.fit(X[:450], y[:450], held_out=(X[450:], noisy[450:]))
+    assert model.transition_ is not None
+    np.testing.assert_allclose(np.diag(model.transition_), 0.6, atol=0.12)
 
 
 def test_the_regression_of_a_memory_is_fitted_through_the_matrix(mislabelled, tmp_path: Path) -> None:
