@@ -28,7 +28,14 @@ from attnknn.report.tables import Table, as_markdown
 from benchmarks.comparison import Row
 
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")
-ON_REQUEST = ("large_bank", "large_table", "cluster", "classifier", "changes")  # by --only, since they are slow
+ON_REQUEST = (
+    "large_bank",
+    "large_table",
+    "cluster",
+    "classifier",
+    "changes",
+    "label_noise",
+)  # by --only, since they are slow
 PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
 CURVE = "accuracy.png"
 HERE = Path(__file__).parent

@@ -142,6 +142,7 @@ def pretrained_encoder(shape: Sequence[int], path: Path, input_size: int, flip_a
         whole = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
         state = {name: tensor for name, tensor in whole.items() if not name.startswith("fc.")}
         layers = 1 + sum(bool(re.search(r"conv\d\.weight$", name)) for name in state)
+        require(f"resnet{layers}" in RESNETS, "no convolutions of a ResNet's depth")
         encoder = Encoder(f"resnet{layers}", shape, 0, [], 0, flip_average=flip_average, input_size=input_size)
         encoder.backbone.load_state_dict(state)
     except Exception as error:  # unpickling raises anything
