@@ -35,8 +35,10 @@ ON_REQUEST = (
     "classifier",
     "changes",
     "label_noise",
+    "label_issues",
 )  # by --only, since they are slow
-PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
+WITH_EMBEDDINGS = ("search", "label_issues")
+PACKAGES = ("scikit-learn", "cleanlab", "torchmetrics", "torchvision", "hnswlib", "usearch")
 CURVE = "accuracy.png"
 HERE = Path(__file__).parent
 CODE = ("attnknn", "benchmarks/*.py", "stages", "params.yaml")
@@ -121,7 +123,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--threads", type=int, default=2, help="threads of all methods; default %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="rounds after the warm-up; default %(default)s")
-    parser.add_argument("--embeddings", type=Path, help="search data/embeddings/DATASET/SEED, not synthetic data")
+    parser.add_argument(
+        "--embeddings",
+        type=Path,
+        help="an artifact such as data/embeddings/digits/42/main for the search, or to find wrong labels",
+    )
     parser.add_argument("--accuracy", nargs=2, metavar=("MINUTES", "DATASET"), help="compare at equal training time")
     parser.add_argument("--seed", type=int, default=42, help="of the split for --accuracy; default %(default)s")
     parser.add_argument("--out", type=Path, help="folder of the results; default: this folder")
@@ -138,8 +144,9 @@ def main(argv: list[str] | None = None) -> None:
     names = a.only.split(",")
     unknown = [name for name in names if name not in (*DEFAULT, *ON_REQUEST)]
     require(not unknown, f"--only: {', '.join(unknown)} unknown; there are {', '.join((*DEFAULT, *ON_REQUEST))}")
-    for option, suite in (("accuracy", "training"), ("embeddings", "search")):
-        require(not getattr(a, option) or suite in names, f"--{option}: of the suite {suite}, which --only leaves out")
+    for option, of_suites in (("accuracy", ("training",)), ("embeddings", WITH_EMBEDDINGS)):
+        used = not getattr(a, option) or not set(of_suites).isdisjoint(names)
+        require(used, f"--{option}: of {' and '.join(of_suites)}, which --only leaves out")
     require(a.rounds >= 1, f"--rounds: {a.rounds}; give 1 or more")
     out = a.out or (None if a.quick else HERE)
     path = out / "results.json" if out else None
@@ -152,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(a.threads)
     for name, module in modules.items():
         options: dict[str, Any] = dict(module.SIZES[about["sizes"]])
-        if name == "search":
+        if name in WITH_EMBEDDINGS:
             options["embeddings"] = a.embeddings
         if name == "training" and a.accuracy:
             options["goal"] = (float(a.accuracy[0]), a.accuracy[1], a.seed)

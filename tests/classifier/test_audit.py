@@ -31,19 +31,19 @@ def frame(data: tuple[np.ndarray, np.ndarray, np.ndarray]) -> pd.DataFrame:
 
 
 def test_qualities_by_hand() -> None:
-    """Without noise in T, of two classes 1.1 % is assumed: .1·.989 against .9·.011, and .001·.989 against .999·.011."""
-    probs, y = np.array([[0.9, 0.1], [0.999, 0.001], [0.999, 0.001]]), np.array([1, 1, 0])
+    """Without noise in T, of two classes 10.1 % is assumed: .2·.899 against .8·.101, .001·.899 against .999·.101."""
+    probs, y = np.array([[0.8, 0.2], [0.999, 0.001], [0.999, 0.001]]), np.array([1, 1, 0])
     result = issues(probs, y, np.eye(2), np.array(["a", "b"]))
     np.testing.assert_allclose(
-        result["label_quality"], [0.0989 / 0.1088, 0.000989 / 0.011978, 0.988011 / 0.988022], atol=1e-5
+        result["label_quality"], [0.1798 / 0.2606, 0.000899 / 0.101798, 0.898101 / 0.898202], atol=1e-5
     )
     assert result["is_label_issue"].tolist() == [False, True, False]
     assert result["predicted_label"].tolist() == ["b", "a", "a"]
     noisy = issues(probs[:1], y[:1], np.array([[0.5, 0.5], [0.0, 1.0]]), np.array(["a", "b"]))
-    assert noisy["is_label_issue"].item()  # .1·1 against .9·.5
+    assert noisy["is_label_issue"].item()  # .2·1 against .8·.5
     rows = issues(np.array([[0.6, 0.3, 0.1], [0.5, 0.5, 0.0]]), np.array([2, 2]), np.eye(3), NAMES)
-    wrong = 0.6 * (0.01 * 0.1 / 0.4 + 0.0005) + 0.3 * (0.01 * 0.1 / 0.7 + 0.0005)
-    np.testing.assert_allclose(rows["label_quality"], [0.0989 / (0.0989 + wrong), 0], atol=1e-6)
+    wrong = 0.6 * (0.1 * 0.1 / 0.4 + 0.0005) + 0.3 * (0.1 * 0.1 / 0.7 + 0.0005)
+    np.testing.assert_allclose(rows["label_quality"], [0.0899 / (0.0899 + wrong), 0], atol=1e-6)
     assert rows["is_label_issue"].tolist() == [False, True]
 
 
