@@ -158,3 +158,19 @@ def test_bad_calls_of_audit_are_one_line(data: tuple[np.ndarray, ...]) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             model.audit(*args)
+
+
+def test_relabelled_rows_keep_vectors_and_weights(data: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, y, _ = data
+    model = AttnKNNClassifier(weights="distance", **SETTINGS).fit(X[:300], y[:300], np.linspace(1, 2, 300))
+    vectors, weight = model.memory_.vectors_of(np.array([7, 3])), model.memory_.weight[[7, 3]]  # type: ignore[attr-defined]
+    model.relabel([7, 3], ["ant", "cat"])
+    memory = model.memory_
+    assert memory.all_ids().tolist() == [*np.delete(np.arange(300), [3, 7]), 300, 301]
+    np.testing.assert_array_equal(memory.vectors_of(np.array([300, 301])), vectors)
+    np.testing.assert_array_equal(memory.weight[-2:], weight)  # type: ignore[attr-defined]
+    assert model.classes_[memory.labels_of(np.array([300, 301]))].tolist() == ["ant", "cat"]
+    for ids, labels, message in (([7], ["ant"], "7 not in"), ([8, 8], ["ant"] * 2, "once"), ([8], ["dog"], "dog")):
+        with pytest.raises(ValueError, match=message):
+            model.relabel(ids, labels)
+    assert len(memory) == 300

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, check_output
+from attnknn.app.commands.arguments import AS_JSON, FORCE, changing, check_output
 from attnknn.app.commands.output import print_table
 from attnknn.core.errors import require
 from attnknn.core.files import atomic_file
@@ -27,6 +27,9 @@ def audit(
     metric: str = typer.Option("l2", help="l2 or cosine."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     separator: str = typer.Option(",", help="Separator of CSV files: one character, or tab."),
+    apply: Path = typer.Option(
+        None, help="For a model: change it by a CSV file with columns id, decision (keep, relabel or forget) and label."
+    ),
     seed: int = typer.Option(0, help="Random seed of the folds."),
     force: bool = FORCE,
     as_json: bool = AS_JSON,
@@ -41,14 +44,19 @@ def audit(
     if (source / "model.json").is_file():
         unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
         unused |= {"--metric": metric != "l2", "--separator": separator != ","}
+        unused |= {"--output": apply is not None and output is not None}
         extra = [name for name, value in unused.items() if value]
         require(not extra, f"{', '.join(extra)}: of labelled rows, which {source}, a model, holds already")
+        if apply is not None:
+            _apply(source, apply, as_json)
+            return
         from attnknn.app.model.model import Model
 
         model = Model.load(source)
         issues = model.classifier.audit()
         issues.index = issues.index.rename("id")
     else:
+        require(apply is None, f"--apply: {source} is no model; correct the labels there")
         from attnknn.app.commands.fit import layout_of
         from attnknn.app.model.labelled_rows import load_rows
         from attnknn.classifier.label_issues import find_label_issues
@@ -67,6 +75,37 @@ def audit(
     _report(source, issues, top, as_json)
     if output is not None and not as_json:
         typer.echo(f"written to {output}")
+
+
+def _apply(folder: Path, file: Path, as_json: bool) -> None:
+    """Change a model by the decisions in a file: all of them, or none if one is invalid."""
+    from attnknn.data.read_csv import read_rows
+
+    rows = read_rows(file)
+    missing = [name for name in ("id", "decision", "label") if name not in rows]
+    require(not missing, f"{file}: no column {', '.join(missing)}; give id, decision and label")
+    rows = rows[rows["decision"].notna()]
+    for where, row in rows.iterrows():
+        require(
+            str(row["id"]).isdecimal() and len(str(row["id"])) < 19, f"{where}: id {row['id']}; give a whole number"
+        )
+        valid = row["decision"] in ("keep", "relabel", "forget")
+        require(valid, f"{where}: decision {row['decision']}; give keep, relabel, forget, or nothing")
+        complete = row["decision"] != "relabel" or row["label"] == row["label"]
+        require(complete, f"{where}: no label; relabel needs one")
+    repeated = rows["id"][rows["id"].duplicated()]
+    require(not len(repeated), f"{file}: id {', '.join(repeated[:5])} repeated; decide each row once")
+    with changing(folder) as model:
+        ids = {decision: own["id"].astype(int).tolist() for decision, own in rows.groupby("decision")}
+        model.positions([row_id for own in ids.values() for row_id in own])
+        labels = model.parse_labels(rows["label"][rows["decision"] == "relabel"].tolist())
+        if "relabel" in ids:
+            model.relabel(ids["relabel"], labels)
+        if "forget" in ids:
+            model.forget(ids["forget"])
+    counts = {decision: len(ids.get(decision, [])) for decision in ("keep", "relabel", "forget")}
+    counted = ", ".join(f"{count} {decision}" for decision, count in counts.items())
+    typer.echo(json.dumps(counts) if as_json else f"{folder}: changed by {file}: {counted}")
 
 
 def _index(names: list[str]) -> "pd.Index":

@@ -131,6 +131,13 @@ class Model:
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
 
+    def relabel(self, ids: Sequence[int], labels: np.ndarray) -> None:
+        """Give rows of the memory other labels, and new ids, see `AttnKNNClassifier.relabel`."""
+        positions = self.positions(ids)
+        self.classifier.relabel(list(ids), labels)
+        remaining = np.delete(np.arange(len(self.memory)), positions)
+        self.examples = self.examples.take(np.concatenate([remaining, positions]))
+
     @property
     def memory(self) -> Memory:
         """The training rows; InputError if they are in a table."""

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from synthetic_models import save_npy
 
+from attnknn import AttnKNNClassifier
+from attnknn.app.model.model import Model
 from command_line import refused, succeeded
 
 WRONG = [3, 60, 130]  # rows whose label is changed
@@ -44,6 +46,42 @@ def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     assert answer["flagged"] >= 2
     assert answer["wrong_low"] <= answer["wrong"] <= answer["wrong_high"]
     assert answer["pairs"][0]["flagged"] >= 1
+
+
+def test_decisions_change_a_model(flowers: Path, tmp_path: Path) -> None:
+    model, decisions = tmp_path / "m", tmp_path / "decisions.csv"
+    succeeded("fit", flowers, "--target", "kind", "-o", model, "--test", 0)
+    succeeded("audit", model, "-o", tmp_path / "issues.csv")
+    before = AttnKNNClassifier.load(model)
+    frame = pd.read_csv(tmp_path / "issues.csv", dtype=str).assign(decision="", label="")
+    frame.loc[WRONG[:2], ["decision", "label"]] = [["relabel", "setosa"], ["relabel", "versicolor"]]
+    frame.loc[[WRONG[2], 5], "decision"] = ["forget", "keep"]
+    frame.to_csv(decisions, index=False)
+    assert json.loads(succeeded("audit", model, "--apply", decisions, "--json")) == {
+        "keep": 1, "relabel": 2, "forget": 1
+    }  # fmt: skip
+    after = AttnKNNClassifier.load(model)
+    assert after.memory_.all_ids().tolist() == [*np.delete(np.arange(150), WRONG), 150, 151]
+    np.testing.assert_array_equal(
+        after.memory_.vectors_of(np.array([150, 151])), before.memory_.vectors_of(np.array(WRONG[:2]))
+    )
+    assert after.classes_[after.memory_.labels_of(np.array([150, 151]))].tolist() == ["setosa", "versicolor"]
+    row = {key: float(value) for key, value in pd.read_csv(flowers).loc[WRONG[0]].drop("kind").items()}
+    assert {key: float(value or "nan") for key, value in Model.load(model).rows_of([150])[0].items()} == row
+    saved = (model / "model.json").read_bytes()
+    for text, line in (
+        ("id,decision\n1,keep\n", "no column label"),
+        ("id,decision,label\nx,keep,\n", "line 2: id x"),
+        ("id,decision,label\n1,move,\n", "line 2: decision move"),
+        ("id,decision,label\n1,relabel,\n", "line 2: no label"),
+        ("id,decision,label\n1,relabel,rose\n2,forget,\n", "rose: not a class"),
+        ("id,decision,label\n1,forget,\n999,forget,\n", "999: not in the memory"),
+        ("id,decision,label\n1,forget,\n1,keep,\n", "id 1 repeated"),
+    ):
+        decisions.write_text(text)
+        assert line in refused("audit", model, "--apply", decisions)
+        assert (model / "model.json").read_bytes() == saved
+    assert "is no model" in refused("audit", flowers, "--target", "kind", "--apply", decisions)
 
 
 def test_vectors(tmp_path: Path) -> None:
