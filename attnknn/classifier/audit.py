@@ -116,7 +116,7 @@ def summarise_label_issues(
     Returns:
         rows, flagged (rows with is_label_issue); wrong: expected number of wrong labels, wrong_low and wrong_high: its
         interval, over rows and over which labels are wrong; pairs: a data frame of given and predicted label with the
-        expected number of such wrong labels.
+        expected number of such wrong labels; classes: one of each given label, with its rows and expected wrong ones.
     """
     wrong = 1 - frame["label_quality"].to_numpy(np.float64)
     require(len(wrong) > 0, "label issues: no rows")
@@ -132,8 +132,10 @@ def summarise_label_issues(
         .sort_values("expected_wrong", ascending=False)
         .reset_index()
     )
+    by_class = frame.assign(expected=wrong).groupby("given_label")["expected"].agg(["size", "sum"])
+    classes = by_class.rename(columns={"size": "rows", "sum": "expected_wrong"}).reset_index()
     counts = {"rows": n, "flagged": int(frame["is_label_issue"].sum()), "wrong": float(wrong.sum())}
-    return {**counts, "wrong_low": float(low), "wrong_high": float(high), "pairs": pairs}
+    return {**counts, "wrong_low": float(low), "wrong_high": float(high), "pairs": pairs, "classes": classes}
 
 
 def expected_precision(frame: pd.DataFrame) -> Float[np.ndarray, " N"]:

@@ -68,8 +68,8 @@ def test_summary_by_hand() -> None:
         {
             "is_label_issue": [True, False, True],
             "label_quality": [0.0, 1.0, 0.5],
-            "given_label": ["a", "a", "a"],
-            "predicted_label": ["b", "a", "b"],
+            "given_label": ["a", "c", "a"],
+            "predicted_label": ["b", "c", "b"],
         }
     )
     np.testing.assert_allclose(expected_precision(rows), [1, 0.75, 0.5])
@@ -79,6 +79,8 @@ def test_summary_by_hand() -> None:
     assert result["pairs"].to_dict("records") == [
         {"given_label": "a", "predicted_label": "b", "flagged": 2, "expected_wrong": 1.5}
     ]
+    by_class = [(row["given_label"], row["rows"], row["expected_wrong"]) for _, row in result["classes"].iterrows()]
+    assert by_class == [("a", 2, 1.5), ("c", 1, 0.0)]
 
 
 def test_wrong_labels_are_found_and_counted(data: tuple[np.ndarray, ...], frame: pd.DataFrame) -> None:

@@ -121,10 +121,11 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> No
 
     summary = summarise_label_issues(issues)
     first = issues.sort_values("label_quality", kind="stable").head(top)
-    pairs = summary.pop("pairs")
+    tables = {name: summary.pop(name).to_dict("records") for name in ("classes", "pairs")}
     if as_json:
-        records = {"pairs": pairs.to_dict("records"), "issues": first.reset_index().to_dict("records")}
-        typer.echo(json.dumps({"source": str(source), **summary, **records}, ensure_ascii=False))
+        issues_first = first.reset_index().to_dict("records")
+        answer = {"source": str(source), **summary, **tables, "issues": issues_first}
+        typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     interval = f"{summary['wrong']:,.0f} ({summary['wrong_low']:,.0f} … {summary['wrong_high']:,.0f})"
     flagged = f"{summary['flagged']:,} of {summary['rows']:,} labels are probably wrong"
