@@ -34,7 +34,7 @@ from attnknn.experiments.corruption import NOISES, class_similarity, noisy_label
 from benchmarks.comparison import Row, peer
 
 SIZES: dict[str, dict[str, Any]] = {
-    "full": {"rows": 3000, "rates": (0.05, 0.1, 0.2, 0.4)},
+    "full": {"rows": 3000, "rates": (0.1, 0.2, 0.4)},
     "quick": {"rows": 300, "rates": (0.2,)},
 }
 FIRST = 100
