@@ -64,7 +64,7 @@ def scores(suspicion: np.ndarray, wrong: np.ndarray, flagged: np.ndarray) -> Sco
     }
 
 
-def others(z: np.ndarray, given: np.ndarray, wrong: np.ndarray, seed: int) -> dict[str, Scores]:
+def others(z: np.ndarray, labels: np.ndarray, wrong: np.ndarray, seed: int) -> dict[str, Scores]:
     """Scores of cleanlab with each classifier and ranking."""
     from cleanlab.filter import find_label_issues as flag
     from cleanlab.rank import get_label_quality_scores
@@ -72,10 +72,10 @@ def others(z: np.ndarray, given: np.ndarray, wrong: np.ndarray, seed: int) -> di
     folds, result = StratifiedKFold(5, shuffle=True, random_state=seed), {}
     for name, classifier in classifiers(z.shape[1], seed).items():
         with warnings.catch_warnings(action="ignore"):  # of iterations that end at their limit
-            probs: Any = cross_val_predict(classifier, z, given, cv=folds, method="predict_proba")
-        flagged = flag(given, probs, n_jobs=1)
+            probs: Any = cross_val_predict(classifier, z, labels, cv=folds, method="predict_proba")
+        flagged = flag(labels, probs, n_jobs=1)
         for ranking in ("self_confidence", "normalized_margin"):
-            quality = get_label_quality_scores(given, probs, method=ranking)
+            quality = get_label_quality_scores(labels, probs, method=ranking)
             result[f"{name}, {ranking.replace('_', ' ')}"] = scores(-quality, wrong, flagged)
     return result
 
@@ -84,14 +84,14 @@ def one_repeat(z: np.ndarray, y: np.ndarray, kind: str, rate: float, seed: int) 
     """Scores of ours, with expected and true precision, and of the others."""
     n_classes = int(y.max()) + 1
     similarity = class_similarity(z, y, n_classes) if kind == "instance" else None
-    given = noisy_labels(y, rate, n_classes, kind, np.random.default_rng(seed), similarity)
-    wrong = given != y
-    issues = find_label_issues(z, given, random_state=seed)
+    labels = noisy_labels(y, rate, n_classes, kind, np.random.default_rng(seed), similarity)
+    wrong = labels != y
+    issues = find_label_issues(z, labels, random_state=seed)
     quality, half = issues["label_quality"].to_numpy(), int(wrong.sum()) // 2
     own = scores(-quality, wrong, issues["is_label_issue"].to_numpy())
     own["expected"] = expected_precision(issues)[half - 1]
     own["true"] = float(wrong[np.argsort(quality, kind="stable")[:half]].mean())
-    return own, others(z, given, wrong, seed)
+    return own, others(z, labels, wrong, seed)
 
 
 def summary(name: str, repeats: list[tuple[Scores, Mapping[str, Scores]]]) -> Row:

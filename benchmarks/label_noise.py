@@ -1,4 +1,4 @@
-"""`fit` with estimated label noise beside `fit` of the labels as given, of clean and of partly wrong labels."""
+"""`fit` with estimated label noise beside `fit` of the labels as they are, of clean and of partly wrong labels."""
 
 from functools import partial
 
@@ -20,12 +20,12 @@ def measure(threads: int, repeats: int, rows: int, dim: int) -> list[Row]:
     rng, table = np.random.default_rng(0), []
     for rate in RATES:
         wrong = rng.random(rows) < rate
-        given = np.where(wrong, (y + rng.integers(1, CLASSES, size=rows)) % CLASSES, y)
+        labels = np.where(wrong, (y + rng.integers(1, CLASSES, size=rows)) % CLASSES, y)
 
         measured: dict[str, list[float]] = {OURS: [], PEER: []}
         for _ in range(repeats):  # no warm-up: a fit takes minutes
             for name, noise in ((OURS, "auto"), (PEER, None)):
                 model = AttnKNNClassifier(label_noise=noise, random_state=0)
-                measured[name].append(milliseconds(partial(model.fit, z, given)) / 1000)
+                measured[name].append(milliseconds(partial(model.fit, z, labels)) / 1000)
         table += compare(f"fit {rows:,} × {dim}, {rate:.0%} of the labels wrong", "s", measured, OURS)
     return table

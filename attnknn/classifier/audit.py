@@ -67,16 +67,16 @@ def issues(
     n_classes = len(transition)
     confused = UNSEEN if (transition == np.eye(n_classes)).all() else CONFUSED
     probs = np.maximum(probs, _TINY)
-    given = np.arange(len(y)), y
-    wrong = confused * probs[given][:, None] / np.maximum(1 - probs, _TINY) + DRAWN / (n_classes - 1)
-    wrong[given] = 0
+    own = np.arange(len(y)), y
+    wrong = confused * probs[own][:, None] / np.maximum(1 - probs, _TINY) + DRAWN / (n_classes - 1)
+    wrong[own] = 0
     joint = probs * ((1 - confused - DRAWN) * transition[:, y].T + wrong)
     true = joint / joint.sum(1, keepdims=True)
     predicted = true.argmax(1)
     return pd.DataFrame(
         {
             "is_label_issue": predicted != y,
-            "label_quality": true[given],
+            "label_quality": true[own],
             "given_label": classes[y],
             "predicted_label": classes[predicted],
         }
