@@ -94,12 +94,12 @@ def _write_parts(
     names = {Path(info.path).name for info in system.get_file_info(FileSelector(root))}
     present = {name for name in names if not name.startswith(".")}  # others are drafts
     text = json.dumps({"job": name, "blocks": len(pieces), **job}, indent=2).encode()
-    if _JOB in present:
+    if present - {_JOB}:
+        require(_JOB in present, f"{folder}: holds other files; name another folder")
         with system.open_input_file(f"{root}/{_JOB}") as file:
             same = file.read() == text
         require(same, f"{folder}: holds the results of another job, or of other files; name another folder")
     else:
-        require(not present, f"{folder}: holds other files; name another folder")
         with system.open_output_stream(f"{root}/.{_JOB}") as file:
             file.write(text)
         system.move(f"{root}/.{_JOB}", f"{root}/{_JOB}")

@@ -190,6 +190,7 @@ class TableMemory(BaseMemory):
         n_classes = len(self.labels)
         self.counts = self.counts + np.bincount(y, minlength=n_classes)
         self.sums = self.sums + class_sums(z, y, np.ones(len(y)), n_classes)
+        self._take_changes()
         return new
 
     def _nearest_with(self, z: np.ndarray, y: np.ndarray, new: np.ndarray) -> Nearest:
@@ -217,6 +218,12 @@ class TableMemory(BaseMemory):
                 raise
             message = f"{error}; the rows are removed, but files still hold their bytes: call `forget([])`"
             raise InputError(message) from error
+        self._take_changes()
+
+    def _take_changes(self) -> None:
+        """Count the rows again if another process changed the table during a change of this one."""
+        if len(self.bank) != len(self):
+            self.take_latest()
 
     @contextmanager
     def _changing(self, next_id: int) -> Iterator[LanceBank]:

@@ -39,10 +39,12 @@ def erase(bank: LanceBank, ids: ArrayLike) -> LanceBank:
         kept = {fragment.fragment_id for fragment in bank.table.checkout_version(tag["version"]).get_fragments()}
         require(not kept & fragments, f"{bank.table.uri}: tag {name} holds a row to erase; delete the tag first")
     smaller = bank.remove(wanted) if len(wanted) else bank
+    # Lists without the removed rows come first: a kill after compaction would leave lists that name what is nowhere.
+    smaller = smaller.indexed()
     table = smaller.table.checkout_version(smaller.version)
     table.optimize.compact_files(materialize_deletions=True, materialize_deletions_threshold=0.0)
     table.create_scalar_index("id", "BTREE", replace=True)
-    result = replace(bank, table=table).indexed()
+    result = replace(bank, table=table)
     result.table.cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
     for block in result.blocks(["vector"]):  # copies of a vector may stay
         present = block["vector"]

@@ -14,8 +14,10 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from attnknn import AttnKNNClassifier
+from attnknn.classifier import table_memory
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.table_memory import TableMemory
+from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
 from attnknn.index.lance_table import Block
 
@@ -332,6 +334,24 @@ def test_an_interrupted_addition_is_whole(own: AttnKNNClassifier, monkeypatch: p
     assert len(own.memory_) == 900 + len(X[HELD])
     assert len(own.partial_fit(X[TEST], Y[TEST]).memory_) == 900 + len(X[HELD]) + len(X[TEST])
     assert len(np.unique(own.explain(X[TEST]).ids)) > 2
+
+
+def test_rows_that_another_adds_during_a_removal_are_counted(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+
+    def erased(bank: LanceBank, ids: np.ndarray) -> LanceBank:
+        monkeypatch.undo()
+        other.partial_fit(X[HELD], Y[HELD])
+        return erase(bank, ids)
+
+    monkeypatch.setattr(table_memory, "erase", erased)
+    own.forget([3])
+    expected = np.concatenate([np.delete(X[TRAIN], 3, 0), X[HELD]]).sum(0, dtype=float)
+    np.testing.assert_allclose(own.memory_.sums.sum(0), expected)
+    own.save(tmp_path / "m")
+    assert len(AttnKNNClassifier.load(tmp_path / "m").memory_) == len(own.memory_) == 899 + len(X[HELD])
 
 
 def test_rows_added_by_a_model_that_was_not_saved_are_taken(own: AttnKNNClassifier, tmp_path: Path) -> None:

@@ -244,6 +244,25 @@ def test_a_vector_leaves_the_centroids_before_its_row_is_removed(
     assert not (now.centroids == z[7]).all(1).any()
 
 
+@pytest.mark.parametrize("step", ["delete", "create_index", "create_scalar_index", "cleanup_old_versions"])
+def test_an_interrupted_removal_leaves_a_table_that_can_be_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    bank = small_bank(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.LanceDataset, step, lambda *args, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            erase(bank, np.arange(20, 60))
+    rows = np.arange(N) if step == "delete" else np.r_[0:20, 60:N]
+    expected = build(Z[rows], rows).search(Z[:80], K)
+    now = LanceBank.open(bank.table.uri, probes=LISTS)
+    before, after = now.search(Z[:80], K), erase(now, []).search(Z[:80], K)
+    for ids, sims in (before, after):
+        np.testing.assert_array_equal(ids, expected[0])
+        np.testing.assert_array_equal(sims, expected[1])
+    assert files_with(tmp_path, Z[30]) == (2 if step == "delete" else 0)
+
+
 def test_copies_of_an_erased_vector_may_be_all_that_is_left(tmp_path: Path) -> None:
     z = np.tile(np.arange(D, dtype=np.float32), (100, 1))
     z[:50] = Z[0]

@@ -78,6 +78,11 @@ def test_an_interrupted_job_goes_on_and_another_is_refused(folder: Path, tmp_pat
     assert "other files" in refused(*command)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
+    (tmp_path / "full" / "_job.json").touch()
+    assert "another job" in refused("embed", folder / "encoder", folder / "images", "-o", tmp_path / "full")
+    (tmp_path / "full" / "notes.txt").unlink()  # an earlier job that wrote nothing
+    succeeded("embed", folder / "encoder", folder / "images/left", "-o", tmp_path / "full")
+    (tmp_path / "full" / "_job.json").unlink()
     assert "holds other files" in refused("embed", folder / "encoder", folder / "images", "-o", tmp_path / "full")
 
 
