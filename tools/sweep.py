@@ -22,6 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnknn.core.errors import InputError, one_line, require
 from attnknn.core.files import atomic_folder
+from pipeline import check as settings
+from pipeline.settings import DATASETS, PARAMS, PRESETS
 
 JOB = """\
 #!/bin/sh
@@ -73,12 +75,19 @@ def job_name(prefix: str, changes: list[str]) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(filter(None, parts))).strip("-.").removesuffix(".lock")
 
 
-def check(job: Mapping[str, list[str]]) -> None:
-    """Apply changes of settings to copies of their files."""
+def check_job(job: Mapping[str, list[str]]) -> None:
+    """Apply changes of settings to copies of their files, and check what they then hold."""
     with tempfile.TemporaryDirectory() as folder:
-        for file, changes in job.items():
+        shutil.copytree(PRESETS, Path(folder) / PRESETS)
+        for file in {str(PARAMS), str(DATASETS), *job}:
             require(Path(file).is_file(), f"{file}: no such file of settings")
-            apply_overrides(shutil.copy(file, folder), changes)
+            shutil.copy(file, Path(folder) / file)
+        for file, changes in job.items():
+            apply_overrides(Path(folder) / file, changes)
+        try:
+            settings.check(Path(folder))
+        except InputError as error:
+            raise InputError(str(error).replace(f"{folder}/", "")) from None
 
 
 def combinations(changes: list[str]) -> list[list[str]]:
@@ -86,7 +95,7 @@ def combinations(changes: list[str]) -> list[list[str]]:
     try:
         jobs = list(get_hydra_sweeps(to_path_overrides(changes)))
         for job in jobs:
-            check(job)
+            check_job(job)
     except (HydraException, OmegaConfBaseException, DvcException) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{' '.join(changes)}: {reason}; give SETTING=VALUE,VALUE, +SETTING for a new one") from None

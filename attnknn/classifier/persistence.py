@@ -179,7 +179,8 @@ def _open_table(meta: dict[str, Any], storage: str | Path | None) -> "LanceBank"
     try:
         bank = LanceBank.open(uri, cache_bytes=cache_bytes)
     except InputError as error:
-        raise InputError(f"{error}; if the table was moved, give its address as storage, else fit again") from None
+        moved = "if the table was moved, give its address to `load` as storage and save the model, else fit again"
+        raise InputError(f"{error}; {moved}") from None
     require(bank.uuid == table["uuid"], f"{uri}: another table than this model's; give its address as storage")
     with suppress(InputError):  # deleted, as rows of it were forgotten
         return LanceBank.open(uri, table["version"], cache_bytes)

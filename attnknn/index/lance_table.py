@@ -52,6 +52,7 @@ def refuse_other_files(uri: str) -> None:
         folder = next(path for path in (Path(root), *Path(root).parents) if path.exists())
         writable = folder.is_dir() and os.access(folder, os.W_OK)
         require(writable, f"{root}: {folder} is no folder that can be written; give another address")
+        require(root != os.getcwd(), f"{root}: the working directory; give a folder in it")
     names = {info.base_name for info in system.get_file_info(FileSelector(root, allow_not_found=True))}
     require(not names or "_versions" in names, f"{root}: holds other files; give another address")
 

@@ -226,7 +226,7 @@ def test_save_load_and_pickle(fitted: AttnKNNClassifier, tmp_path: Path) -> None
     for copy in (AttnKNNClassifier.load(tmp_path / "m"), pickle.loads(pickle.dumps(fitted))):
         np.testing.assert_array_equal(copy.predict_proba(X[TEST]), probabilities)
     assert {path.name for path in (tmp_path / "m").iterdir()} == {"model.json", "arrays.safetensors"}
-    with pytest.raises(ValueError, match=r"no Lance table .* give its address as storage"):
+    with pytest.raises(ValueError, match=r"no Lance table .* give its address to `load`"):
         AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "nowhere")
 
 
@@ -257,6 +257,7 @@ def failing() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         ({"storage": "s4://bucket/rows"}, (X[TRAIN], Y[TRAIN]), "s4://bucket/rows: Unrecognized filesystem type"),
         ({"storage": "/dev/null/rows"}, (X[TRAIN], Y[TRAIN]), "/dev/null is no folder that can be written"),
         ({"storage": "s3://"}, (X[TRAIN], Y[TRAIN]), "s3://: no bucket"),
+        ({"storage": "."}, (X[TRAIN], Y[TRAIN]), "the working directory"),
         ({"storage": "a\0b"}, (X[TRAIN], Y[TRAIN]), "null byte; give another path"),
         ({}, ("n" * 300, "y"), "File name too long; give another path"),
         ({"storage": None}, ("rows.lance", "y"), "X: the path rows.lance"),

@@ -1,10 +1,12 @@
 """A sweep of three clones by the commands that tools/sweep.py writes, its results gathered by DVC."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from repository import Repository
 
 from import_closure import BLOCK, ROOT
@@ -32,9 +34,11 @@ def project(tmp_path: Path) -> Repository:
     """A project with a bare hub, a DVC remote, and its outputs pushed."""
     (tmp_path / "project").mkdir()
     project = Repository(tmp_path / "project", PYTHONPATH=str(ROOT))
-    files = {"dvc.yaml": DVC_YAML, "params.yaml": "k_eval: 50\nevaluate: {resamples: 1}\n", "data.txt": "rows: 3\n"}
-    for name, text in {**files, ".gitignore": "/models\n"}.items():
+    for name, text in {"dvc.yaml": DVC_YAML, "data.txt": "rows: 3\n", ".gitignore": "/models\n"}.items():
         (project.folder / name).write_text(text)
+    for name in ("params.yaml", "datasets.yaml"):
+        shutil.copy(ROOT / name, project.folder)
+    shutil.copytree(ROOT / "presets", project.folder / "presets")
     project.with_hub(tmp_path / "hub", tmp_path / "storage")
     project("dvc", "push")
     return project
@@ -62,22 +66,23 @@ def test_three_clones_and_one_pull(project: Repository, tmp_path: Path) -> None:
     assert "Running stage 'train'" not in run(parallel, jobs), "the encoder is that of the remote"
     assert run("sh jobs.txt", jobs) == "", "experiments on the hub are not run again"
     assert all(name in run(gather, project.folder) for name in names)
-    assert (project.folder / "params.yaml").read_text() == "k_eval: 20\nevaluate: {resamples: 500}\n"
+    settings = yaml.safe_load((project.folder / "params.yaml").read_text())
+    assert (settings["k_eval"], settings["evaluate"]["resamples"]) == (20, 500)
     assert "k_eval: 20" in (project.folder / "metrics/summary.yaml").read_text()
     assert "up to date" in project("dvc", "status")
 
 
 def test_an_interrupted_job_continues(project: Repository, tmp_path: Path) -> None:
     """With a setting that the killed run has added."""
-    write(project, str(tmp_path / "jobs"), "+new=7", "--setup", ":")
-    clone = tmp_path / "jobs/new-7"
+    write(project, str(tmp_path / "jobs"), "+statistics.sizes=[7]", "--setup", ":")
+    clone = tmp_path / "jobs/sizes-7"
     project("git", "clone", "-q", str(tmp_path / "hub"), str(clone))
-    with (clone / "params.yaml").open("a") as file:
-        file.write("new: 7\n")
+    settings = (clone / "params.yaml").read_text()
+    (clone / "params.yaml").write_text(settings.replace("statistics: {}", "statistics: {sizes: [7]}"))
     done = project.run("sh", "jobs.txt", cwd=tmp_path / "jobs")
     assert done.returncode == 0, done.stdout + done.stderr
     project("dvc", "exp", "pull", str(tmp_path / "hub"))
-    assert "new-7" in project("dvc", "exp", "list")
+    assert "sizes-7" in project("dvc", "exp", "list")
 
 
 def test_names_of_another_commit_are_refused(project: Repository, tmp_path: Path) -> None:
@@ -107,7 +112,10 @@ def test_bad_input_is_one_line(project: Repository, tmp_path: Path) -> None:
         "k_evl=5": "give SETTING=VALUE,VALUE",
         "k_eval": "give SETTING=VALUE,VALUE",
         "other.yaml:k_eval=5": "other.yaml: no such file of settings",
-        "k_eval=1,-1": "two jobs of this name",
+        "mirror=a/b,a-b": "two jobs of this name",
+        "k_eval=": "k_eval",
+        "k_eval=5,abc": "k_eval",
+        "prepare.val=.2,-.2": "prepare.val",
     }.items():
         output = write(project, jobs, changes, ok=False)
         assert line in output
@@ -115,7 +123,8 @@ def test_bad_input_is_one_line(project: Repository, tmp_path: Path) -> None:
         assert output.count("\n") == 1
     assert "exists; name a new folder" in write(project, str(tmp_path), "k_eval=5", ok=False)
     assert "/proc/" in write(project, "/proc/jobs", "k_eval=5", ok=False)
-    (project.folder / "params.yaml").write_text("k_eval: 51\nevaluate: {resamples: 1}\n")
+    with (project.folder / "params.yaml").open("a") as file:
+        file.write("# a change\n")
     assert "commit or stash" in write(project, jobs, "k_eval=5", ok=False)
     project.commit("not pushed")
     assert "push it first" in write(project, jobs, "k_eval=5", ok=False)
