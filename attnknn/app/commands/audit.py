@@ -79,6 +79,7 @@ def audit(
 
 def _apply(folder: Path, file: Path, as_json: bool) -> None:
     """Change a model by the decisions in a file: all of them, or none if one is invalid."""
+    from attnknn.app.model.model import DECISIONS
     from attnknn.data.read_csv import read_rows
 
     rows = read_rows(file)
@@ -89,21 +90,15 @@ def _apply(folder: Path, file: Path, as_json: bool) -> None:
         require(
             str(row["id"]).isdecimal() and len(str(row["id"])) < 19, f"{where}: id {row['id']}; give a whole number"
         )
-        valid = row["decision"] in ("keep", "relabel", "forget")
-        require(valid, f"{where}: decision {row['decision']}; give keep, relabel, forget, or nothing")
+        valid = row["decision"] in DECISIONS
+        require(valid, f"{where}: decision {row['decision']}; give {', '.join(DECISIONS)}, or nothing")
         complete = row["decision"] != "relabel" or row["label"] == row["label"]
         require(complete, f"{where}: no label; relabel needs one")
     repeated = rows["id"][rows["id"].duplicated()]
     require(not len(repeated), f"{file}: id {', '.join(repeated[:5])} repeated; decide each row once")
+    decisions = zip(rows["id"].astype(int), rows["decision"], rows["label"], strict=True)
     with changing(folder) as model:
-        ids = {decision: own["id"].astype(int).tolist() for decision, own in rows.groupby("decision")}
-        model.positions([row_id for own in ids.values() for row_id in own])
-        labels = model.parse_labels(rows["label"][rows["decision"] == "relabel"].tolist())
-        if "relabel" in ids:
-            model.relabel(ids["relabel"], labels)
-        if "forget" in ids:
-            model.forget(ids["forget"])
-    counts = {decision: len(ids.get(decision, [])) for decision in ("keep", "relabel", "forget")}
+        counts = model.apply_decisions(list(decisions))
     counted = ", ".join(f"{count} {decision}" for decision, count in counts.items())
     typer.echo(json.dumps(counts) if as_json else f"{folder}: changed by {file}: {counted}")
 

@@ -25,6 +25,7 @@ from attnknn.core.files import load_array
 from attnknn.index.validation import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
+DECISIONS = ("keep", "relabel", "forget")  # about a label that may be wrong
 _MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, relabelling is reported
 
 
@@ -137,6 +138,24 @@ class Model:
         self.classifier.relabel(list(ids), labels)
         remaining = np.delete(np.arange(len(self.memory)), positions)
         self.examples = self.examples.take(np.concatenate([remaining, positions]))
+
+    def apply_decisions(self, decisions: Sequence[tuple[int, str, str]]) -> dict[str, int]:
+        """Keep, relabel or forget rows of the memory, all or none.
+
+        Args:
+            decisions: id, one of `DECISIONS`, and the label of those to relabel.
+
+        Returns:
+            The number of each decision.
+        """
+        rows = {name: [row_id for row_id, own, _ in decisions if own == name] for name in DECISIONS}
+        self.positions([row_id for row_id, _, _ in decisions])
+        labels = self.parse_labels([label for _, own, label in decisions if own == "relabel"])
+        if rows["forget"]:
+            self.forget(rows["forget"])
+        if rows["relabel"]:
+            self.relabel(rows["relabel"], labels)
+        return {name: len(ids) for name, ids in rows.items()}
 
     @property
     def memory(self) -> Memory:

@@ -102,6 +102,21 @@ def _cases(session: Session, request: Request) -> dict[str, Any]:
     return session.cases(params.get("filter", "all"), params.get("label", ""), start, count, min_confidence)
 
 
+def _issues(session: Session, request: Request) -> dict[str, Any]:
+    params = request.query_params
+    return session.issues(_parse_int(params.get("start", "0")), _parse_int(params.get("count", "50")))
+
+
+def _decisions(session: Session, _: Request) -> Response:
+    headers = {"Content-Disposition": 'attachment; filename="decisions.csv"'}
+    return Response(session.decisions().encode("utf-8", "replace"), media_type="text/csv", headers=headers)
+
+
+def _decide(session: Session, _: Request, body: dict[str, Any]) -> dict[str, Any]:
+    require(set(body) == {"id", "decision", "label"}, 'give {"id": 3, "decision": "relabel", "label": "…"}')
+    return session.decide(body["id"], body["decision"], body["label"])
+
+
 def _picture(session: Session, request: Request) -> Response:
     name = "{kind}/{file}".format(**request.path_params)
     if not name.endswith(".png"):
@@ -137,6 +152,8 @@ _GET: dict[str, Callable[..., Any]] = {
     "/api/model": lambda session, _: session.about(),
     "/api/calibration": lambda session, _: session.calibration(),
     "/api/cases": _cases,
+    "/api/issues": _issues,
+    "/api/decisions.csv": _decisions,
     "/api/change": lambda session, request: session.change(request.query_params.get("query", "")),
     "/api/picture/{kind}/{file}": _picture,
     "/api/{kind}/{which}": _answer,
@@ -145,6 +162,8 @@ _POST: dict[str, Callable[..., Any]] = {
     "/api/ask": _ask,
     "/api/add": _add,
     "/api/forget": _forget,
+    "/api/decide": _decide,
+    "/api/apply": lambda session, *_: session.apply_decisions(),
     "/api/reset": lambda session, *_: session.reset(),
     "/api/save": lambda session, *_: session.save(),
 }

@@ -15,6 +15,7 @@ import numpy as np
 from attnknn import __version__
 from attnknn.app.model.inputs import Batch, Input
 from attnknn.app.model.model import Cases, Model
+from attnknn.app.server.label_review import LabelReview
 from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
 from attnknn.app.server.render import Renderer, png
 from attnknn.app.server.security import IMAGE_BYTES, RequestError
@@ -39,11 +40,12 @@ class Session:
 
     def __init__(self, model: Model, name: str, folder: Path | None, allow_save: bool) -> None:
         self._name, self._folder, self._allow_save = name, folder, allow_save and folder is not None
-        self._lock, self._scoring = SharedLock(), Lock()
+        self._lock, self._scoring, self._auditing = SharedLock(), Lock(), Lock()
         self._recent: deque[Query] = deque(maxlen=MAX_RECENT)
         self._models = 0  # models loaded; query names and case numbers are of one model
         self._version = 0  # of the memory; incremented by every change
         self._scored: tuple[int, np.ndarray, np.ndarray] | None = None
+        self._review: LabelReview | None = None
         self._start(model, self._file_stamp())
 
     def _start(self, model: Model, stamp: tuple[int, int] | None) -> None:
@@ -51,6 +53,7 @@ class Session:
         self._model, self._renderer = model, Renderer(model)
         self._initial_ids = model.memory.ids.copy()
         self._recent.clear()
+        self._review = None
         self._models += 1
         self._version += 1
         self._stamp = stamp
@@ -239,6 +242,37 @@ class Session:
             self._model.forget(ids)
             self._version += 1
             return {"ids": ids, "state": self._state()}
+
+    def _label_review(self) -> LabelReview:
+        with self._auditing:
+            if self._review is None:
+                self._review = LabelReview(self._model)
+            return self._review
+
+    def issues(self, start: int, count: int) -> dict[str, Any]:
+        """One page of the labels by quality; the first call audits the memory."""
+        with self._lock.reading():
+            page = self._label_review().page(
+                self._model, start, count, lambda name: self._renderer.example(self._query(name))
+            )
+            return {**page, "state": self._state()}
+
+    def decide(self, row_id: Any, decision: Any, label: Any) -> dict[str, Any]:
+        """Note what to do with a row whose label may be wrong."""
+        with self._lock.writing():
+            return {**self._label_review().decide(self._model, row_id, decision, label), "state": self._state()}
+
+    def apply_decisions(self) -> dict[str, Any]:
+        """Change the memory by the decisions."""
+        with self._lock.writing():
+            counts = self._label_review().apply(self._model)
+            self._version += 1
+            return {**counts, "state": self._state()}
+
+    def decisions(self) -> str:
+        """The decisions as CSV."""
+        with self._lock.reading():
+            return self._label_review().to_csv()
 
     def reset(self) -> dict[str, Any]:
         """Reload the model from disk."""

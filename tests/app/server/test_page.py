@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
+from attnknn import AttnKNNClassifier
 from attnknn.app.model.model import Model
 from attnknn.app.server.app import create_app
 from server_fixtures import HOSTILE, pictures, png, running
@@ -58,7 +61,7 @@ def open_page(browser: Any, models: dict[str, Path]) -> Iterator[OpenPage]:
             page.on("request", on_request)
             pages.append(page)
             page.goto(home + fragment)
-            expect(page.locator("#prediction, #cases .card").first).to_be_visible()
+            expect(page.locator("#prediction, #cases .card, #issue").first).to_be_visible(timeout=30_000)
             return page
 
         yield open_model
@@ -79,6 +82,13 @@ def click(page: Any, *selectors: str) -> None:
         page.locator(selector).first.click()
 
 
+def press(page: Any, *keys: str) -> None:
+    """Press keys, each after the page has answered the one before."""
+    for key in keys:
+        page.wait_for_selector("body:not([aria-busy])")
+        page.keyboard.press(key)
+
+
 def shows(page: Any, **texts: Any) -> None:
     """Wait until each element, by its id with _ for -, contains a text, or is visible (True) or hidden (False)."""
     for name, text in texts.items():
@@ -87,7 +97,7 @@ def shows(page: Any, **texts: Any) -> None:
 
 
 def see_other_views(page: Any) -> Iterator[str]:
-    for view in ("cases", "calibration"):
+    for view in ("cases", "calibration", "labels"):
         click(page, f"#to-{view}")
         expect(page.locator(f"#{view} .card").first).to_be_visible()
         yield view
@@ -135,6 +145,40 @@ def test_navigation_between_neighbours(open_page: OpenPage) -> None:
     click(page, "#forget-this")
     shows(page, changes="1 row forgotten")
     expect(page.locator("#trail strong")).to_have_text(f"Row {row}")
+
+
+def test_ten_wrong_labels_are_mended_by_keyboard(open_page: OpenPage, tmp_path: Path) -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y, held_out = X[:500], y[:500], X[500:]
+    wrong = np.arange(0, 500, 50)
+    given = y.copy()
+    given[wrong] = (y[wrong] + 1) % 10
+    before = AttnKNNClassifier(max_iter=3, n_neighbors=12, random_state=0).fit(X, given)
+    before.save(tmp_path / "digits")
+    page, started = open_page(tmp_path / "digits", "#labels", allow_save=True), time.monotonic()
+    for n in range(1, 11):
+        press(page, "r")
+        shows(page, decided=f"{n} to relabel")
+    press(page, "u", "ArrowLeft")
+    shows(page, decided="9 to relabel")
+    expect(page.locator("#decide-relabel")).to_have_class("main-button")
+    press(page, "ArrowRight", "r")
+    shows(page, decided="10 to relabel")
+    with page.expect_download() as download:
+        click(page, "#export")
+    assert download.value.path().read_text().count("relabel") == 10
+    page.reload()
+    shows(page, decided="10 to relabel")
+    click(page, "#apply")
+    shows(page, changes="not saved", decided="0 reviewed")
+    click(page, "#save")
+    shows(page, changes=False, prediction=True)
+    assert time.monotonic() - started < 60
+    after = AttnKNNClassifier.load(tmp_path / "digits")
+    mended = np.setdiff1d(np.arange(500), after.memory_.ids)
+    assert np.isin(mended, wrong).sum() >= 9, "nine of the first ten are wrong"
+    assert (after.memory_.ids[-10:] >= 500).all()
+    assert not np.allclose(after.predict_proba(held_out), before.predict_proba(held_out), atol=1e-3)
 
 
 def test_add_forget_and_reset(open_page: OpenPage, loaded: dict[str, Model]) -> None:
@@ -453,7 +497,7 @@ def test_vectors_without_test_cases(open_page: OpenPage) -> None:
     click(page, "#ask-it")
     shows(page, notice="Dimension 1: no value")
     for view in see_other_views(page):
-        shows(page, **{view: "attnknn fit SOURCE -o MODEL --test 0.1"})
+        shows(page, **{view: "probably wrong" if view == "labels" else "attnknn fit SOURCE -o MODEL --test 0.1"})
 
 
 def test_unknown_address_and_server_not_available(open_page: OpenPage) -> None:
