@@ -151,9 +151,9 @@ def test_ten_wrong_labels_are_mended_by_keyboard(open_page: OpenPage, tmp_path: 
     X, y = load_digits(return_X_y=True)
     X, y, held_out = X[:500], y[:500], X[500:]
     wrong = np.arange(0, 500, 50)
-    given = y.copy()
-    given[wrong] = (y[wrong] + 1) % 10
-    before = AttnKNNClassifier(max_iter=3, n_neighbors=12, random_state=0).fit(X, given)
+    noisy = y.copy()
+    noisy[wrong] = (y[wrong] + 1) % 10
+    before = AttnKNNClassifier(max_iter=3, n_neighbors=12, random_state=0).fit(X, noisy)
     before.save(tmp_path / "digits")
     page, started = open_page(tmp_path / "digits", "#labels", allow_save=True), time.monotonic()
     for n in range(1, 11):
