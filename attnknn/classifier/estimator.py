@@ -173,7 +173,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
         "calibration": [StrOptions({"vector", "temperature"}), None],
         "null_scores": [StrOptions({"auto", *NULL_SCORES})],
         "prototypes": ["boolean", StrOptions({"auto"})],
-        "label_noise": [StrOptions({"auto"}), "array-like", None],
+        "label_noise": [StrOptions({"auto"}), "array-like", "sparse matrix", None],
         "prior": [Interval(Real, 0, 1, closed="neither"), None],
         "abstain": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],

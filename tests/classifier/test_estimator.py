@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from joblib import cpu_count
+from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
 from sklearn.datasets import load_digits, load_wine
@@ -767,6 +768,7 @@ def test_the_regression_of_a_memory_is_fitted_through_the_matrix(mislabelled, tm
         ({"label_noise": "auto", "weights": "distance"}, "needs weights attention"),
         ({"label_noise": "auto", "calibration": "vector"}, "take temperature"),
         ({"label_noise": np.eye(2)}, r"give \(3, 3\)"),
+        ({"label_noise": csr_array(np.eye(3))}, "no matrix of numbers"),
         ({"label_noise": np.ones((3, 3))}, "sum to 1"),
         ({"label_noise": "yes"}, "label_noise"),
     ],

@@ -200,6 +200,17 @@ def test_the_unit_of_the_embeddings_does_not_matter(data: EmbeddingSpace) -> Non
     assert [row["val_nll"] for row in again] == pytest.approx([row["val_nll"] for row in history], abs=1e-4)
 
 
+def test_the_loss_is_that_of_given_labels_through_the_matrix(data: EmbeddingSpace) -> None:
+    """In training and on val rows, with a learning rate that changes nothing."""
+    t = 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, 1)
+    head, history = fit(data, transition=t, epochs=1, lr=1e-12, parts={"features": ["agreement"]})
+    for part, name in ((FIT, "fit_loss"), (VAL, "val_nll")):
+        rows = data.embeddings.rows(part)
+        probs = classify(head, data, rows, 20, "cpu") @ t
+        expected = -np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean()
+        assert history[0][name] == pytest.approx(expected, rel=1e-4)
+
+
 def test_dropout_is_on_while_it_learns(data: EmbeddingSpace) -> None:
     plain = {"features": ["agreement"]}
     assert bytes_of(fit(data, parts={**plain, "dropout": 0.5})[0]) != bytes_of(fit(data, parts=plain)[0])

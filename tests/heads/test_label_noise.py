@@ -16,6 +16,7 @@ from attnknn.heads import label_noise as noise
 from attnknn.heads.baselines import tune_distance, tune_uniform
 from attnknn.heads.classify import classify
 from attnknn.heads.config import TrainAttention
+from attnknn.heads.prototypes import scaled_logits
 from attnknn.neighbours.search import retrieve
 
 GRID = {"temperatures": (0.1, 0.5, 2.0, 16.0), "priors": (0.001, 0.01, 0.1), "seed": 0, "device": "cpu", "k_train": 30}
@@ -290,3 +291,17 @@ def test_other_classifiers_are_selected_through_the_transition(rng):
     linear = {"linear": EMBEDDING_PEERS["linear"]}
     plain, through = (fit_and_predict(data, linear, **options, transition=x)[1]["linear"] for x in (None, t))
     assert (plain["prior"], through["prior"]) == (0.5, 1e-6)
+
+
+def test_scaled_logits_are_fitted_through_the_transition(rng):
+    """A gain of 2 is found again; with the transition turned around or left out it is not."""
+    x = rng.normal(size=(2, 20_000, 3))
+    clean = (2 * x + np.array([0.5, 0.0, -0.5]) + rng.gumbel(size=x.shape)).argmax(2)
+    t = 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, 1)
+    noisy = (t[clean].cumsum(2) > rng.random((2, 20_000, 1))).argmax(2)
+    gains = [
+        scaled_logits([*x], [np.zeros((20_000, 3))] * 2, [*noisy], [1e-6], unit=1.0, transition=one)[0]
+        for one in (t, t.T, None)
+    ]
+    assert gains[0] == pytest.approx(2, abs=0.1)
+    assert max(gains[1:]) < 1.5
