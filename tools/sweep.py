@@ -126,7 +126,9 @@ def write_jobs(output: Path, changes: list[str], name: str, hub: str, setup: str
     taken = {ref.rpartition("/")[2] for ref in refs if not ref.startswith(own)} & set(names)
     require(not taken, f"{', '.join(sorted(taken))}: in {hub} already, from another commit; give a --name")
     twice = {own for own in names if names.count(own) > 1}
-    require(not twice, f"{', '.join(sorted(twice))}: two jobs of this name; their values differ in signs only")
+    require(
+        not twice, f"{', '.join(sorted(twice))}: two jobs of this name; values are repeated, or differ in signs only"
+    )
     lines = [shlex.join(["sh", "job.sh", own, *job]) for own, job in zip(names, jobs, strict=True)]
     settings = shlex.join(to_path_overrides(changes))  # files that an interrupted job may have changed
     files = {
@@ -149,7 +151,7 @@ def sweep(
     setup: str = typer.Option(
         'make -s .venv/ready; PATH="$PWD/.venv/bin:$PATH"', help="Commands that prepare a clone to run DVC."
     ),
-    threads: int = typer.Option(2, help="CPU cores of a job."),
+    threads: int = typer.Option(2, min=1, help="CPU cores of a job."),
 ) -> None:
     """Write the jobs of a sweep for many machines. Example: python -m tools.sweep jobs k_eval=5,20 'seeds=[42],[43]'"""
     try:

@@ -64,6 +64,8 @@ def predict_table(
             numbers in the columns of the model.
         probabilities: whether to add a column for each class.
     """
+    inside = f"{absolute(output)}/".startswith(f"{absolute(source)}/")
+    require(not inside, f"--output: {output} is in the folder of the input {source}; give another")
     pieces = list(_blocks(absolute(source)))
     meta, version = (folder / "model.json").read_bytes(), _table_version(_model(str(folder.resolve())))
     job = {"model": hashlib.sha256(meta).hexdigest(), "rows": _digest(pieces), "probabilities": probabilities}

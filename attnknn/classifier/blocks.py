@@ -1,6 +1,6 @@
 """Read rows with labels in blocks: from arrays, files or an iterator."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,13 @@ def labelled_blocks(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
 
         yield from read_table(str(X), y, _ROWS)
     elif y is None:
-        yield from X
+        pairs = "X: without y give an iterable of pairs of blocks (X, y)"
+        require(isinstance(X, Iterable), pairs)
+        for block in X:
+            require(isinstance(block, tuple | list) and len(block) == 2, pairs)
+            yield block[0], block[1]
     else:
+        require(not isinstance(y, str), f"y: {y}, the name of a column; X is an array, so give an array of labels")
         n, labels = _num_samples(X), _num_samples(y)
         require(n == labels, f"y: {labels} labels for {n} rows")
         for start in range(0, n, _ROWS):

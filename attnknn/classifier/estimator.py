@@ -77,7 +77,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
     metric : {'l2', 'cosine'}, default='l2'
         Euclidean distance, or that between rows scaled to unit length.
     index : {'auto', 'flat', 'hnsw', 'ivf', 'ivfpq'}, default='auto'
-        Nearest-neighbour index; `flat` compares all rows, `auto` does so up to 100,000.
+        Nearest-neighbour index; `flat` compares all rows, `auto` does so up to 100,000. With `storage` it is an
+        inverted file above 10,000 rows, of which `flat` reads all lists; others are not available.
     calibration : {'temperature', 'vector', None}, default='temperature'
         Fitted on held-out rows; skipped if it does not lower their log-loss.
     null_scores : {'auto', 'shares', 'means', 'linear'}, default='auto'
@@ -234,8 +235,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
         too), the address of a Parquet file or a Lance table (y is then the name of the column of labels), an iterable
         of pairs of blocks (X, y) without y, or None for the rows that are in the table, with a column `label`. The head
         is fitted on 10,000 rows, or a fifth of fewer, held out together. Until `update_statistics` the neighbour
-        statistics of other rows do not know of them, where they are up to 1 % of all. `sample_weight`, `label_noise`,
-        `index` and a linear `null_scores` are not available.
+        statistics of other rows do not know of them, where they are up to 1 % of all. `sample_weight`, `label_noise`
+        and a linear `null_scores` are not available.
 
         Args:
             X: (N, D) real numbers.
@@ -318,10 +319,12 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
         self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None, seed: int, device: str
     ) -> None:
         """`fit` with a memory in a table, which is deleted after an error unless it was there before."""
-        from attnknn.classifier.table_memory import TableMemory
+        from attnknn.classifier.table_memory import TableMemory, probes_of
 
-        plain = sample_weight is None and self.label_noise is None and self.index == "auto"
-        require(plain, "storage: takes no sample_weight, label_noise or index")
+        plain = sample_weight is None and self.label_noise is None
+        require(plain, "storage: takes no sample_weight or label_noise")
+        require(self.index in ("auto", "flat"), f"storage: takes no index {self.index}; give auto or flat")
+        require(X is not None or y is None, "y: labels, but no X; leave y None, too, for the rows of the table")
         require(self.null_scores != "linear", "null_scores: linear needs all rows in memory; leave storage None")
 
         def vectors() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -335,14 +338,15 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
                 yield to_vectors(rows, np.zeros(rows.shape[1]), 1.0, self.metric), labels
 
         uri, self._mean_weight = str(self.storage), 1.0
+        options = {"cache_bytes": int(self.storage_cache), "probes": probes_of(self.index)}
         if X is None:
             require(self.metric == "l2", f"{uri}: metric cosine scales rows; give them as X, or take l2")
-            memory = TableMemory.open(uri, cache_bytes=int(self.storage_cache))
+            memory = TableMemory.open(uri, **options)
             metric = memory.bank.metric
             require(metric == "l2", f"{uri}: a table of metric {metric}; write its rows anew by giving them as X")
             self.n_features_in_ = memory.bank.dimensions
         else:
-            memory = TableMemory.write(uri, vectors(), cache_bytes=int(self.storage_cache))
+            memory = TableMemory.write(uri, vectors(), **options)
         try:
             few = f"{uri}: {len(memory)} rows; at least four are needed to hold some out; add rows or give held_out"
             require(len(memory) > 3 or held_out is not None, few)

@@ -171,19 +171,24 @@ def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
 
 
 def _open_table(meta: dict[str, Any], storage: str | Path | None) -> "LanceBank":
+    from attnknn.classifier.table_memory import probes_of
     from attnknn.index.lance_bank import LanceBank
     from attnknn.index.lance_rows import CACHE_BYTES
 
-    table, cache_bytes = meta["table"], meta["about"]["params"].get("storage_cache", CACHE_BYTES)
+    table, params = meta["table"], meta["about"]["params"]
+    options = {
+        "cache_bytes": params.get("storage_cache", CACHE_BYTES),
+        "probes": probes_of(params.get("index", "auto")),
+    }
     uri = table["uri"] if storage is None else storage
     try:
-        bank = LanceBank.open(uri, cache_bytes=cache_bytes)
+        bank = LanceBank.open(uri, **options)
     except InputError as error:
         moved = "if the table was moved, give its address to `load` as storage and save the model, else fit again"
         raise InputError(f"{error}; {moved}") from None
     require(bank.uuid == table["uuid"], f"{uri}: another table than this model's; give its address as storage")
     with suppress(InputError):  # deleted, as rows of it were forgotten
-        return LanceBank.open(uri, table["version"], cache_bytes)
+        return LanceBank.open(uri, table["version"], **options)
     return bank
 
 

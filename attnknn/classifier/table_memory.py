@@ -18,8 +18,8 @@ from attnknn.core.lock import SharedLock
 from attnknn.index.bank import build
 from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
-from attnknn.index.lance_rows import CACHE_BYTES
-from attnknn.index.lance_table import Block
+from attnknn.index.lance_rows import ALL_LISTS
+from attnknn.index.lance_table import Block, reason_of
 from attnknn.index.nearest_rows import NearestRows
 from attnknn.index.validation import check_vectors
 from attnknn.neighbours.statistics import agreement_and_density, class_prototypes, class_sums
@@ -27,6 +27,11 @@ from attnknn.nn.votes import shares_of_counts
 
 _PART = 250_000  # rows of a task of the neighbour statistics, or so
 _FAR_FROM_ZERO = 1e3  # of the mean in units of the spread, beyond which float32 vectors lose digits that matter
+
+
+def probes_of(index: str) -> int:
+    """Lists that a query reads, of `LanceBank`, by the classifier's parameter `index`."""
+    return ALL_LISTS if index == "flat" else 0
 
 
 @dataclass(eq=False)
@@ -53,10 +58,12 @@ class TableMemory(BaseMemory):
         return int(self.counts.sum())
 
     @classmethod
-    def write(
-        cls, uri: str, blocks: Iterable[tuple[np.ndarray, np.ndarray]], cache_bytes: int = CACHE_BYTES
-    ) -> "TableMemory":
-        """Memory of blocks of vectors (M, D) and labels (M,), written to a new table, with ids 0 … N−1."""
+    def write(cls, uri: str, blocks: Iterable[tuple[np.ndarray, np.ndarray]], **options: int) -> "TableMemory":
+        """Memory of blocks of vectors (M, D) and labels (M,), written to a new table with ids 0 … N−1.
+
+        Args:
+            options: of `LanceBank.open`.
+        """
 
         def numbered() -> Iterator[Block]:
             start = 0
@@ -64,7 +71,7 @@ class TableMemory(BaseMemory):
                 yield Block(z, np.arange(start, start + len(z)), {"label": labels})
                 start += len(z)
 
-        bank = LanceBank.build(uri, numbered(), cache_bytes=cache_bytes)
+        bank = LanceBank.build(uri, numbered(), **options)  # type: ignore[arg-type]
         try:
             return cls.from_bank(bank)
         except BaseException:
@@ -100,9 +107,9 @@ class TableMemory(BaseMemory):
         return cls(bank, names, np.array([counts[name] for name in names.tolist()]), total, mean, unit, next_id)
 
     @classmethod
-    def open(cls, uri: str, cache_bytes: int = CACHE_BYTES) -> "TableMemory":
+    def open(cls, uri: str, **options: int) -> "TableMemory":
         """`from_bank` of the latest version of a table."""
-        return cls.from_bank(LanceBank.open(uri, cache_bytes=cache_bytes))
+        return cls.from_bank(LanceBank.open(uri, **options))
 
     def take_latest(self) -> None:
         """Take the newest version of the table, and count and add up its rows."""
@@ -171,19 +178,28 @@ class TableMemory(BaseMemory):
     ) -> None:
         if self._newer():
             self.take_latest()
-        bank = self.bank.with_next_id(self.next_id)
-        bank = bank.indexed() if bank.unindexed else bank
-        call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
-        parts = -(-len(bank) // _PART)
-        agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
-        tasks = [(part, parts) for part in range(parts)]
-        for rows, *values in run_tasks(call, tasks, cluster, "neighbour statistics"):
-            agreement[rows], density[rows] = values
-        self.bank, self.known = bank.with_columns(agreement=agreement, density=density), self.next_id
+        known = self.next_id
+        try:
+            bank = self.bank.with_next_id(known)
+            bank = bank.indexed() if bank.unindexed else bank
+            call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
+            parts = -(-len(bank) // _PART)
+            agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
+            tasks = [(part, parts) for part in range(parts)]
+            for rows, *values in run_tasks(call, tasks, cluster, "neighbour statistics"):
+                agreement[rows], density[rows] = values
+            self.bank, self.known = bank.with_columns(agreement=agreement, density=density), known
+        except InputError:
+            raise
+        except (ValueError, OSError) as error:  # files that another process deletes while they are read
+            uri = self.bank.table.uri
+            raise InputError(f"{uri}: changed meanwhile ({reason_of(error)}); call update_statistics again") from error
+        self._take_changes()
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
-        z, new = check_vectors("X", z), np.arange(self.next_id, self.next_id + len(z))
-        with self._changing(self.next_id + len(new)) as bank:
+        z = check_vectors("X", z)
+        with self._changing(len(z)) as bank:
+            new = np.arange(self.next_id, self.next_id + len(z))
             agreement, density = near_statistics(y, self._nearest_with(z, y, new))
             self.bank = bank.add(z, new, label=self.labels[y], agreement=agreement, density=density)
         self.next_id += len(new)
@@ -211,7 +227,7 @@ class TableMemory(BaseMemory):
         counts, sums = self.totals(ids)
         require(counts.sum() > 1, "ids: fewer than two rows would be left; keep at least two")
         try:
-            with self._changing(self.next_id) as bank:
+            with self._changing() as bank:
                 self.bank, self.counts, self.sums = erase(bank, ids), counts, sums
         except Exception as error:
             if len(self) == rows:
@@ -226,11 +242,15 @@ class TableMemory(BaseMemory):
             self.take_latest()
 
     @contextmanager
-    def _changing(self, next_id: int) -> Iterator[LanceBank]:
-        """Bank to change; after an error the memory is of the rows that the table then has."""
+    def _changing(self, added: int = 0) -> Iterator[LanceBank]:
+        """Bank to change, which keeps `next_id` for so many rows; after an error the memory is of the table's rows.
+
+        Ids that another process keeps are left to it: it may be about to write its rows.
+        """
         bank = self._unchanged()
+        self.next_id = max(self.next_id, bank.next_id)
         try:
-            yield bank.with_next_id(next_id)
+            yield bank.with_next_id(self.next_id + added)
         except BaseException:
             if self._newer():
                 self.take_latest()

@@ -182,7 +182,7 @@ class LanceBank(LanceRows):
         batch = record_batch(Block(np.asarray(z), np.asarray(ids), columns), self.table.schema)
         table, added = self.latest().table, to_array(batch["id"])
         present = table.to_table(columns=["id"], filter=has_id(added))["id"].to_numpy()
-        require(not len(present), f"bank: row ids {format_ids(present)} are in it already; remove them first")
+        require(not len(present), f"bank: row ids {format_ids(present)} are in it already; give others")
         table = write_table(table.uri, iter([batch]), batch.schema, "append")
         return replace(self, table=self.table.checkout_version(table.version))
 

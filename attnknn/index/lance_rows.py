@@ -25,6 +25,7 @@ METRIC_NAMES = {"l2": "l2", "ip": "dot"}
 METRIC, UUID = b"attnknn.metric", b"attnknn.uuid"
 INDEX = "vectors"
 CACHE_BYTES = 2**30
+ALL_LISTS = 2**31  # probes of an exhaustive search
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class LanceRows:
     """Rows of one version of a Lance table: `id` (int64), `vector` (float32, D) and further columns."""
 
     table: Any  # lance.LanceDataset
-    probes: int = 0  # lists of the inverted file that a query reads; 0 for `faiss_index.n_probes`
+    probes: int = 0  # lists of the inverted file that a query reads at most; 0 for `faiss_index.n_probes`
     threads: int = 0  # of a search; 0 for those of faiss
     n_lists: int = field(init=False)  # of the inverted file; 0 without one, where a search is exhaustive
     codes: bool = field(init=False)  # whether lists hold product-quantisation codes, not vectors
@@ -74,7 +75,7 @@ class LanceRows:
     @property
     def probes_per_query(self) -> int:
         """Number of lists that a query reads."""
-        return self.probes or n_probes(self.n_lists) if self.n_lists else 0
+        return min(self.probes or n_probes(self.n_lists), self.n_lists)
 
     @property
     def unindexed(self) -> int:

@@ -54,7 +54,10 @@ def refuse_other_files(uri: str) -> None:
         require(writable, f"{root}: {folder} is no folder that can be written; give another address")
         require(root != os.getcwd(), f"{root}: the working directory; give a folder in it")
     names = {info.base_name for info in system.get_file_info(FileSelector(root, allow_not_found=True))}
-    require(not names or "_versions" in names, f"{root}: holds other files; give another address")
+    require(
+        not names or "_versions" in names,
+        f"{root}: holds other files, or those of a killed fit; give another address, or remove it",
+    )
 
 
 def write_table(uri: str, batches: Iterator[Any], schema: Any, mode: str) -> Any:
@@ -168,7 +171,11 @@ def one_line_errors(method: Method) -> Method:
         except (ValueError, OSError) as error:
             uri, version = bank.table.uri, bank.table.version
             require(not is_conflict(error), f"{uri}: another process changed it meanwhile; run again")
-            remedy = "; rows were forgotten since: load the model again" if "not found" in str(error).lower() else ""
+            remedy = (
+                "; rows were forgotten since, or the table was moved: load the model again"
+                if "not found" in str(error).lower()
+                else ""
+            )
             raise InputError(f"{uri}: version {version} ({reason_of(error)}){remedy}") from error
 
     return cast(Method, call)

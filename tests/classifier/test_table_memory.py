@@ -10,6 +10,7 @@ import lance
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -17,6 +18,7 @@ from attnknn import AttnKNNClassifier
 from attnknn.classifier import table_memory
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.table_memory import TableMemory
+from attnknn.index import faiss_index, lance_bank, lance_rows
 from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
 from attnknn.index.lance_table import Block
@@ -193,7 +195,7 @@ def test_forgotten_rows_are_gone_from_files_and_probabilities(own: AttnKNNClassi
         own.forget([5])
     with pytest.raises(ValueError, match="load the model that changed it last"):
         other.partial_fit(X[HELD], Y[HELD])
-    with pytest.raises(ValueError, match="rows were forgotten since: load the model again"):
+    with pytest.raises(ValueError, match="rows were forgotten since, or the table was moved: load the model again"):
         other.predict(X[TEST])
     again = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")  # its version was deleted
     np.testing.assert_allclose(again.predict_proba(X[TEST]), own.predict_proba(X[TEST]), atol=1e-12)
@@ -251,7 +253,11 @@ def failing() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         ({}, (None, None), "no Lance table"),
         ({"metric": "cosine"}, (None, None), "give them as X"),
         ({"label_noise": "auto"}, (X[TRAIN], Y[TRAIN]), "storage: takes no"),
-        ({"index": "hnsw"}, (X[TRAIN], Y[TRAIN]), "storage: takes no"),
+        ({"index": "hnsw"}, (X[TRAIN], Y[TRAIN]), "storage: takes no index hnsw"),
+        ({}, (X[TRAIN], None), "pairs of blocks"),
+        ({}, (5, None), "pairs of blocks"),
+        ({}, (X[TRAIN], "y"), "X is an array"),
+        ({}, (None, Y[TRAIN]), "leave y None"),
         ({"null_scores": "linear"}, (X[TRAIN], Y[TRAIN]), "null_scores: linear"),
         ({"storage": 3}, (X[TRAIN], Y[TRAIN]), "storage"),
         ({"storage": "s4://bucket/rows"}, (X[TRAIN], Y[TRAIN]), "s4://bucket/rows: Unrecognized filesystem type"),
@@ -513,3 +519,59 @@ def test_the_index_of_a_data_frame_is_no_column(tmp_path: Path) -> None:
     frame().assign(pixel3="1").to_parquet(tmp_path / "text.parquet")
     with pytest.raises(ValueError, match="pixel3: not numbers"):
         model(tmp_path / "b").fit(tmp_path / "text.parquet", "digit")
+
+
+def test_ids_of_an_addition_that_has_begun_are_left_to_it(own: AttnKNNClassifier, tmp_path: Path) -> None:
+    """Another model has taken the next ids and not written its rows yet."""
+    bank = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage).memory_.bank.with_next_id(902)  # type: ignore[attr-defined]
+    own.partial_fit(X[TEST], Y[TEST]).forget([3])
+    statistics = {"agreement": np.zeros((2, 3), np.float32), "density": np.zeros(2, np.float32)}
+    bank.add(X[900:902], np.arange(900, 902), label=Y[900:902], **statistics)
+    own.update_statistics().partial_fit(X[:1], Y[:1])
+    ids = own.memory_.bank.table.to_table(columns=["id"])["id"].to_numpy()  # type: ignore[attr-defined]
+    assert sorted(ids) == sorted({*range(1203)} - {3})
+    expected = np.concatenate([X[TRAIN], X[900:902], X[TEST], X[:1]]).sum(0, dtype=float) - X[3]
+    np.testing.assert_allclose(own.memory_.sums.sum(0), expected)
+
+
+@pytest.mark.parametrize("change", ["add", "forget"])
+def test_changes_by_another_while_statistics_are_computed(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    other, tasks = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage), table_memory.run_tasks
+
+    def with_change(*arguments: Any) -> Iterator[Any]:
+        monkeypatch.undo()
+        if change == "add":
+            other.partial_fit(X[TEST], Y[TEST])
+        else:
+            other.forget(np.arange(200))
+        return tasks(*arguments)
+
+    own.memory_.known = 0
+    monkeypatch.setattr(table_memory, "run_tasks", with_change)
+    if change == "forget":  # deletes files that are being read
+        with pytest.raises(ValueError, match=r"again$"):
+            own.update_statistics()
+    own.update_statistics()
+    assert len(own.memory_) == len(own.memory_.bank) == len(other.memory_)
+    np.testing.assert_allclose(own.memory_.sums, other.memory_.sums, atol=1e-3)
+    own.save(tmp_path / "again")
+    own.forget([500]).partial_fit(X[:1], Y[:1])
+
+
+def test_a_flat_index_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance_bank, "_UNINDEXED", 100)
+    monkeypatch.setattr(faiss_index, "n_probes", lambda lists, nprobe=0: 1)
+    monkeypatch.setattr(lance_rows, "n_probes", lambda lists, nprobe=0: 1)
+    exact = model(tmp_path / "a", index="flat", max_iter=2).fit(X[TRAIN], Y[TRAIN])
+    exact.save(tmp_path / "m")
+    auto = model(tmp_path / "b", max_iter=2).fit(X[TRAIN], Y[TRAIN])
+    distances = np.sort(cdist(X[TEST], X[TRAIN]), axis=1)[:, :20]
+    for one, equal in ((exact, True), (AttnKNNClassifier.load(tmp_path / "m"), True), (auto, False)):
+        assert one.memory_.bank.n_lists > 1
+        own, _ = one.kneighbors(X[TEST], 20)
+        assert np.allclose(own, distances, atol=1e-2) == equal
+    exact.partial_fit(X[HELD], Y[HELD]).forget(np.arange(50))
+    own, _ = exact.kneighbors(X[TEST], 20)
+    np.testing.assert_allclose(own, np.sort(cdist(X[TEST], X[50:1100]), axis=1)[:, :20], atol=1e-2)

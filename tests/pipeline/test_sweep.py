@@ -113,6 +113,7 @@ def test_bad_input_is_one_line(project: Repository, tmp_path: Path) -> None:
         "k_eval": "give SETTING=VALUE,VALUE",
         "other.yaml:k_eval=5": "other.yaml: no such file of settings",
         "mirror=a/b,a-b": "two jobs of this name",
+        "k_eval=5,5": "two jobs of this name",
         "k_eval=": "k_eval",
         "k_eval=5,abc": "k_eval",
         "prepare.val=.2,-.2": "prepare.val",

@@ -113,6 +113,15 @@ def test_predictions_of_any_table(folder: Path, tmp_path: Path) -> None:
     assert "other files" in refused("predict", folder / "vectors", tmp_path / "z.lance", "-o", f"{tmp_path}/answers2/")
 
 
+def test_no_output_among_its_own_input(folder: Path, tmp_path: Path) -> None:
+    model, rows = folder / "vectors", tmp_path / "rows"
+    rows.mkdir()
+    pd.DataFrame({"vector": list(np.load(folder / "z.npy"))}).to_parquet(rows / "a.parquet")
+    for output in (rows, rows / "answers"):
+        assert "is in the folder of the input" in refused("predict", model, rows, "-o", f"{output}/")
+    assert [path.name for path in rows.iterdir()] == ["a.parquet"]
+
+
 def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     to = ("-o", f"{tmp_path}/out/")
     assert "no encoder" in refused("embed", folder / "vectors", folder / "images", *to)
