@@ -100,12 +100,20 @@ def with_neighbours(
     return frame.assign(supported_by=nearest_of(labels, ids, same), contradicted_by=nearest_of(labels, ids, ~same))
 
 
-def with_duplicates(frame: pd.DataFrame, z: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"]) -> pd.DataFrame:
-    """Add the number of identical rows, and of those with another label: n_identical, n_conflicting."""
+def with_duplicates(
+    frame: pd.DataFrame, z: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"], distances: Float[np.ndarray, " N"]
+) -> pd.DataFrame:
+    """Add n_identical, the number of identical rows, n_conflicting, of those with another label, and nearest_distance.
+
+    Args:
+        distances: to the nearest row; `nearest_distance` is in units of the median of those that are not 0.
+    """
     first = first_identical(z)
     identical = np.bincount(first, minlength=len(z))[first]
     _, pair, counts = np.unique(np.stack([first, y]), axis=1, return_inverse=True, return_counts=True)
-    return frame.assign(n_identical=identical - 1, n_conflicting=identical - counts[pair.ravel()])
+    unit = np.median(distances[distances > 0]) if distances.any() else 1.0
+    conflicting = identical - counts[pair.ravel()]
+    return frame.assign(n_identical=identical - 1, n_conflicting=conflicting, nearest_distance=distances / unit)
 
 
 def summarise_label_issues(
@@ -156,7 +164,8 @@ def audit_memory(
     frame = issues(own, memory.y, transition, classes)
     ids = memory.neighbour_ids
     frame = with_neighbours(frame, memory.y, ids, np.where(ids >= 0, memory.y[ids], -1))
-    return with_duplicates(frame, memory.bank.z, memory.y)
+    distances = np.sqrt(np.maximum(-memory.neighbour_sims[:, 0].astype(np.float64), 0))
+    return with_duplicates(frame, memory.bank.z, memory.y, distances)
 
 
 class AuditMixin:
@@ -184,7 +193,7 @@ class AuditMixin:
 
         Returns:
             As `find_label_issues`; the index has the ids of the memory's rows, and supported_by and contradicted_by
-            are ids. New rows have no n_identical and n_conflicting.
+            are ids. New rows have no n_identical, n_conflicting and nearest_distance.
         """
         require((X is None) == (y is None), "X and y: give both, or neither for the rows of the memory")
         check_is_fitted(self)
