@@ -430,7 +430,7 @@ def test_found_labels_stand_beside_the_best_of_cleanlab() -> None:
     cleaning |= {"cleaning_low": 0.05, "cleaning_high": 0.15, "cleaning_p": 0.02}
     conditions = {"symmetric 0.1": {**row, **cleaning}, "instance 0.1": untested}
     section = audit.audit([a_run({"audit": {"rows": 1500, "conditions": conditions}}), a_run(seed=2)])
-    first, last = frame(section, "scores").to_numpy().tolist()
+    first, last = frame(section, "label_issues").to_numpy().tolist()
     assert first[:2] == ["digits, seed 1, 1,500 rows", "symmetric 0.1"]
     assert first[2:5] == ["0.910 (0.810)", "0.800 (0.700)", "0.700 (0.600)"]
     assert first[5:] == ["RBF logistic, self confidence", "+0.100 (+0.050 … +0.150)", "< .001"]

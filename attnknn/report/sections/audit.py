@@ -48,7 +48,7 @@ def audit(runs: Sequence[Run]) -> Section:
     counts = ["wrong labels", "expected precision of the first half", "true", "expected share of wrong labels", "true"]
     labels = ["wrong labels", "labels as given", "flagged ones replaced", "right labels", "gain by replacing", "p"]
     tables = [
-        Table("scores", "find_label_issues beside the best of cleanlab", head, main, folded=False),
+        Table("label_issues", "find_label_issues beside the best of cleanlab", head, main, folded=False),
         *([Table("cleaning", "Accuracy of a logistic regression on test rows", labels, cleaned)] if cleaned else []),
         Table("expected", "What find_label_issues expects", counts, expected),
     ]
