@@ -58,7 +58,7 @@ def estimated_probs(
 def issues(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], classes: np.ndarray
 ) -> pd.DataFrame:
-    """A line for each row: is_label_issue, label_quality, given_label, predicted_label.
+    """A line for each row: is_label_issue, label_quality, given_label, predicted_label; attrs["evident"]: whether T is.
 
     label_quality is P(given label is right | row, label); predicted_label the most probable true class. The true class
     c of a row of label g has probability ∝ p_c·P(g | c, row), where P(g | c, row) is a mixture of T[c, g], of
@@ -73,7 +73,7 @@ def issues(
     joint = probs * ((1 - confused - DRAWN) * transition[:, y].T + wrong)
     true = joint / joint.sum(1, keepdims=True)
     predicted = true.argmax(1)
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "is_label_issue": predicted != y,
             "label_quality": true[own],
@@ -81,6 +81,8 @@ def issues(
             "predicted_label": classes[predicted],
         }
     )
+    frame.attrs["evident"] = confused == CONFUSED
+    return frame
 
 
 def nearest_of(

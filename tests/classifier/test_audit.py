@@ -39,8 +39,10 @@ def test_qualities_by_hand() -> None:
     )
     assert result["is_label_issue"].tolist() == [False, True, False]
     assert result["predicted_label"].tolist() == ["b", "a", "a"]
+    assert not result.attrs["evident"]
     noisy = issues(probs[:1], y[:1], np.array([[0.5, 0.5], [0.0, 1.0]]), np.array(["a", "b"]))
     assert noisy["is_label_issue"].item()  # .2·1 against .8·.5
+    assert noisy.attrs["evident"]
     rows = issues(np.array([[0.6, 0.3, 0.1], [0.5, 0.5, 0.0]]), np.array([2, 2]), np.eye(3), NAMES)
     wrong = 0.6 * (0.1 * 0.1 / 0.4 + 0.0005) + 0.3 * (0.1 * 0.1 / 0.7 + 0.0005)
     np.testing.assert_allclose(rows["label_quality"], [0.0899 / (0.0899 + wrong), 0], atol=1e-6)

@@ -134,12 +134,20 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> No
     tables = {name: summary.pop(name).to_dict("records") for name in ("classes", "pairs")}
     if as_json:
         issues_first = first.reset_index().to_dict("records")
-        answer = {"source": str(source), **summary, **tables, "issues": issues_first}
+        answer = {
+            "source": str(source),
+            "evident": issues.attrs["evident"],
+            **summary,
+            **tables,
+            "issues": issues_first,
+        }
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     interval = f"{summary['wrong']:,.0f} ({summary['wrong_low']:,.0f} … {summary['wrong_high']:,.0f})"
     flagged = f"{summary['flagged']:,} of {summary['rows']:,} labels are probably wrong"
     typer.echo(f"{source}: {flagged}; expected number of wrong labels {interval}")
+    if not issues.attrs["evident"]:
+        typer.echo("label noise is not evident: the order holds, the number assumes that a tenth is confused")
     if not len(first):
         return
     table = Table(box=None)
