@@ -35,9 +35,8 @@ ON_REQUEST = (
     "classifier",
     "changes",
     "label_noise",
-    "label_issues",
 )  # by --only, since they are slow
-WITH_EMBEDDINGS = ("search", "label_issues")
+WITH_EMBEDDINGS = ("search",)
 PACKAGES = ("scikit-learn", "cleanlab", "torchmetrics", "torchvision", "hnswlib", "usearch")
 CURVE = "accuracy.png"
 HERE = Path(__file__).parent

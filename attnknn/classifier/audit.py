@@ -58,7 +58,7 @@ def estimated_probs(
 def issues(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], classes: np.ndarray
 ) -> pd.DataFrame:
-    """A line for each row: is_label_issue, label_quality, given_label, predicted_label.
+    """A line for each row: is_label_issue, label_quality, given_label, predicted_label; attrs["evident"]: whether T is.
 
     label_quality is P(given label is right | row, label); predicted_label the most probable true class. The true class
     c of a row of label g has probability ∝ p_c·P(g | c, row), where P(g | c, row) is a mixture of T[c, g], of
@@ -73,7 +73,7 @@ def issues(
     joint = probs * ((1 - confused - DRAWN) * transition[:, y].T + wrong)
     true = joint / joint.sum(1, keepdims=True)
     predicted = true.argmax(1)
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "is_label_issue": predicted != y,
             "label_quality": true[own],
@@ -81,6 +81,8 @@ def issues(
             "predicted_label": classes[predicted],
         }
     )
+    frame.attrs["evident"] = confused == CONFUSED
+    return frame
 
 
 def nearest_of(
@@ -100,12 +102,20 @@ def with_neighbours(
     return frame.assign(supported_by=nearest_of(labels, ids, same), contradicted_by=nearest_of(labels, ids, ~same))
 
 
-def with_duplicates(frame: pd.DataFrame, z: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"]) -> pd.DataFrame:
-    """Add the number of identical rows, and of those with another label: n_identical, n_conflicting."""
+def with_duplicates(
+    frame: pd.DataFrame, z: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"], distances: Float[np.ndarray, " N"]
+) -> pd.DataFrame:
+    """Add n_identical, the number of identical rows, n_conflicting, of those with another label, and nearest_distance.
+
+    Args:
+        distances: to the nearest row; `nearest_distance` is in units of the median of those that are not 0.
+    """
     first = first_identical(z)
     identical = np.bincount(first, minlength=len(z))[first]
     _, pair, counts = np.unique(np.stack([first, y]), axis=1, return_inverse=True, return_counts=True)
-    return frame.assign(n_identical=identical - 1, n_conflicting=identical - counts[pair.ravel()])
+    unit = np.median(distances[distances > 0]) if distances.any() else 1.0
+    conflicting = identical - counts[pair.ravel()]
+    return frame.assign(n_identical=identical - 1, n_conflicting=conflicting, nearest_distance=distances / unit)
 
 
 def summarise_label_issues(
@@ -156,7 +166,8 @@ def audit_memory(
     frame = issues(own, memory.y, transition, classes)
     ids = memory.neighbour_ids
     frame = with_neighbours(frame, memory.y, ids, np.where(ids >= 0, memory.y[ids], -1))
-    return with_duplicates(frame, memory.bank.z, memory.y)
+    distances = np.sqrt(np.maximum(-memory.neighbour_sims[:, 0].astype(np.float64), 0))
+    return with_duplicates(frame, memory.bank.z, memory.y, distances)
 
 
 class AuditMixin:
@@ -184,7 +195,7 @@ class AuditMixin:
 
         Returns:
             As `find_label_issues`; the index has the ids of the memory's rows, and supported_by and contradicted_by
-            are ids. New rows have no n_identical and n_conflicting.
+            are ids. New rows have no n_identical, n_conflicting and nearest_distance.
         """
         require((X is None) == (y is None), "X and y: give both, or neither for the rows of the memory")
         check_is_fitted(self)

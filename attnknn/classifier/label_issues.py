@@ -29,7 +29,10 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
         A line for each row of X, in its order: is_label_issue; label_quality, the probability that the label is right;
         given_label; predicted_label, the most probable one; supported_by and contradicted_by, the positions of the
         nearest row with the same and with another label, −1 if none is near; n_identical, the number of other rows with
-        the same values, and n_conflicting, of those with another label. Sort by label_quality to review them.
+        the same values, and n_conflicting, of those with another label; nearest_distance, to the nearest other row, in
+        units of the median over rows: far below 1 for near duplicates. Sort by label_quality to review them.
+        `attrs["evident"]` tells whether label noise is: if not, T is the identity, and a tenth of the labels is assumed
+        to be confused with a similar class, so that the number of wrong ones is a guess.
 
     Raises:
         ValueError: a single class, values that are not finite, an invalid parameter, or probabilities that do not fit.

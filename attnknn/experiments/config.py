@@ -58,6 +58,15 @@ class Noise(Distinct):
     k: Count | None = None
 
 
+class Audit(Distinct):
+    """Labels made wrong, to be found."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)] = ["symmetric", "asymmetric", "instance"]
+    rates: Annotated[list[Share], Field(min_length=1)] = [0.1, 0.2, 0.4]
+    repeats: Count = 3  # new wrong labels each
+    rows: Count = 3000  # at most, drawn at random
+
+
 class Imbalance(Distinct):
     """Rare classes in the bank."""
 

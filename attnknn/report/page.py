@@ -22,6 +22,7 @@ from attnknn.report.names import method_colour
 from attnknn.report.results import Run, all_conditions, read_runs
 from attnknn.report.sections import (
     ablation,
+    audit,
     banks,
     examples,
     fields,
@@ -85,7 +86,7 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
             print(f"{name} is left out of the report: no results in data/results/{name}; run `dvc repro {name}`")
     trained = [partial(section, runs) for section in (banks.noise_trained, banks.imbalance_trained)]
     probed = [partial(section, runs) for section in (fields.probe, fields.field_report)]
-    calls: list[Callable[[], Section]] = [*trained, *probed]
+    calls: list[Callable[[], Section]] = [*trained, partial(audit.audit, runs), *probed]
     if evaluated:
         others = (
             neighbours.tta,
@@ -102,6 +103,7 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
             partial(neighbours.k_sweep, evaluated),
             *(partial(section, evaluated, claimed) for section in (banks.noise, banks.imbalance)),
             *trained,
+            partial(audit.audit, runs),
             *(partial(section, evaluated) for section in others),
             *probed,
             *(partial(section, evaluated) for section in last),

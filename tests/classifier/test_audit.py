@@ -39,8 +39,10 @@ def test_qualities_by_hand() -> None:
     )
     assert result["is_label_issue"].tolist() == [False, True, False]
     assert result["predicted_label"].tolist() == ["b", "a", "a"]
+    assert not result.attrs["evident"]
     noisy = issues(probs[:1], y[:1], np.array([[0.5, 0.5], [0.0, 1.0]]), np.array(["a", "b"]))
     assert noisy["is_label_issue"].item()  # .2·1 against .8·.5
+    assert noisy.attrs["evident"]
     rows = issues(np.array([[0.6, 0.3, 0.1], [0.5, 0.5, 0.0]]), np.array([2, 2]), np.eye(3), NAMES)
     wrong = 0.6 * (0.1 * 0.1 / 0.4 + 0.0005) + 0.3 * (0.1 * 0.1 / 0.7 + 0.0005)
     np.testing.assert_allclose(rows["label_quality"], [0.0899 / (0.0899 + wrong), 0], atol=1e-6)
@@ -58,7 +60,8 @@ def test_nearest_and_duplicates_by_hand() -> None:
     labels, ids = np.array([[2, 1, 1], [2, 2, -1]]), np.array([[7, 4, 9], [3, 5, -1]])
     np.testing.assert_array_equal(nearest_of(labels, ids, labels == 1), [4, -1])
     z, y = np.array([[0.0], [1.0], [0.0], [0.0]]), np.array([0, 0, 1, 0])
-    counts = with_duplicates(pd.DataFrame(index=range(4)), z, y)
+    counts = with_duplicates(pd.DataFrame(index=range(4)), z, y, np.array([0.0, 3.0, 0.5, 1.0]))
+    assert counts["nearest_distance"].tolist() == [0, 3, 0.5, 1]
     assert counts["n_identical"].tolist() == [2, 0, 2, 2]
     assert counts["n_conflicting"].tolist() == [1, 0, 2, 1]
 

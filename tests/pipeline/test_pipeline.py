@@ -38,6 +38,7 @@ QUICK = {
     "evaluate": {"resamples": 200},
     "k_sweep": {"ks": [1, 5], "resamples": 100},
     "noise": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
+    "audit": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
     "imbalance": {"kinds": ["step"], "ratios": [0.1], "repeats": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
     "peers": {"tries": 1, "methods": ["raw-uniform", "logistic"]},

@@ -14,6 +14,7 @@ from attnknn.report import plots
 from attnknn.report.results import Run
 from attnknn.report.sections import (
     ablation,
+    audit,
     banks,
     examples,
     fields,
@@ -417,3 +418,23 @@ def test_all_labels_wrong_are_in_the_first_table_and_every_method_in_one_of_its_
     assert row["method"] == "MLP, generalised cross-entropy + noise correction"
     assert row[condition] == "0.400"
     assert list(frame(section, "label_noise")["estimated"]) == ["0.380", "0.380"]
+
+
+def test_found_labels_stand_beside_the_best_of_cleanlab() -> None:
+    scores = {"average_precision": 0.91, "precision_at_100": 0.8, "f1": 0.7}
+    row = {**scores, **{f"other_{name}": value - 0.1 for name, value in scores.items()}}
+    row |= {"other": "rbf, self_confidence", "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.0004}
+    row |= {"expected_precision": 0.6, "precision": 0.65, "expected_wrong": 0.2, "wrong": 0.21}
+    untested = {**row, "difference": 0.0, "low": None, "high": None, "p": None}
+    cleaning = {"accuracy_given": 0.7, "accuracy_cleaned": 0.8, "accuracy_right": 0.82, "cleaning_difference": 0.1}
+    cleaning |= {"cleaning_low": 0.05, "cleaning_high": 0.15, "cleaning_p": 0.02}
+    conditions = {"symmetric 0.1": {**row, **cleaning}, "instance 0.1": untested}
+    section = audit.audit([a_run({"audit": {"rows": 1500, "conditions": conditions}}), a_run(seed=2)])
+    first, last = frame(section, "label_issues").to_numpy().tolist()
+    assert first[:2] == ["digits, seed 1, 1,500 rows", "symmetric 0.1"]
+    assert first[2:5] == ["0.910 (0.810)", "0.800 (0.700)", "0.700 (0.600)"]
+    assert first[5:] == ["RBF logistic, self confidence", "+0.100 (+0.050 … +0.150)", "< .001"]
+    assert last[-2:] == ["", ""]
+    (one,) = frame(section, "cleaning").to_numpy().tolist()
+    assert one[1:] == ["0.700", "0.800", "0.820", "+0.100 (+0.050 … +0.150)", ".020"]
+    assert frame(section, "expected").to_numpy().tolist()[1][2:] == ["0.600", "0.650", "0.200", "0.210"]

@@ -21,6 +21,9 @@ def audit(
     ),
     output: Path = typer.Option(None, "--output", "-o", help="Write all rows to this .csv file, in their order."),
     top: int = typer.Option(20, help="Number of rows to print, the least credible labels first."),
+    plot: Path = typer.Option(
+        None, help="Draw to this .png file: the first --top pictures, else the expected precision of the first n rows."
+    ),
     target: str = typer.Option(None, help="Column of the labels, in SOURCE or in --rows."),
     rows: Path = typer.Option(None, help="For vectors: a CSV file with a row for each, or a .npy file of labels."),
     encoder: Path = typer.Option(None, help="For pictures: the folder of an encoder."),
@@ -41,10 +44,16 @@ def audit(
     require(top >= 0, f"--top: {top}; give 0 or more")
     require(output is None or output.suffix.lower() == ".csv", f"--output: {output}; give a .csv file")
     file = check_output(output, source, [str(source)], force)
+    require(plot is None or plot.suffix.lower() == ".png", f"--plot: {plot}; give a .png file")
+    require(plot is None or plot != output, "--plot and --output: the same file; give two")
+    picture = None if plot is None else check_output(plot, source, [str(source)], force)
     if (source / "model.json").is_file():
         unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
         unused |= {"--metric": metric != "l2", "--separator": separator != ","}
-        unused |= {"--output": apply is not None and output is not None}
+        unused |= {
+            "--output": apply is not None and output is not None,
+            "--plot": apply is not None and plot is not None,
+        }
         extra = [name for name, value in unused.items() if value]
         require(not extra, f"{', '.join(extra)}: of labelled rows, which {source}, a model, holds already")
         if apply is not None:
@@ -53,7 +62,7 @@ def audit(
         from attnknn.app.model.model import Model
 
         model = Model.load(source)
-        issues = model.classifier.audit()
+        issues, examples = model.classifier.audit(), model.examples
         issues.index = issues.index.rename("id")
     else:
         require(apply is None, f"--apply: {source} is no model; correct the labels there")
@@ -64,6 +73,7 @@ def audit(
         data = load_rows(source, target, rows, encoder, layout_of(separator, []), drop)
         trained = f"{source}: a split, whose encoder was trained on its labels; give embeddings of another model"
         require(data.held_out is None, trained)
+        examples = data.examples
         issues = find_label_issues(data.X, data.labels, metric=metric, random_state=seed)
         names = [*data.names, ""]  # position −1
         for column in ("supported_by", "contradicted_by"):
@@ -72,6 +82,11 @@ def audit(
     if file is not None:
         with atomic_file(file) as draft:
             issues.to_csv(draft)
+    if picture is not None:
+        from attnknn.app.model.issues_plot import plot_issues
+
+        with atomic_file(picture) as draft:
+            draft.write_bytes(plot_issues(issues, examples, top))
     _report(source, issues, top, as_json)
     if output is not None and not as_json:
         typer.echo(f"written to {output}")
@@ -119,12 +134,20 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> No
     tables = {name: summary.pop(name).to_dict("records") for name in ("classes", "pairs")}
     if as_json:
         issues_first = first.reset_index().to_dict("records")
-        answer = {"source": str(source), **summary, **tables, "issues": issues_first}
+        answer = {
+            "source": str(source),
+            "evident": issues.attrs["evident"],
+            **summary,
+            **tables,
+            "issues": issues_first,
+        }
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     interval = f"{summary['wrong']:,.0f} ({summary['wrong_low']:,.0f} … {summary['wrong_high']:,.0f})"
     flagged = f"{summary['flagged']:,} of {summary['rows']:,} labels are probably wrong"
     typer.echo(f"{source}: {flagged}; expected number of wrong labels {interval}")
+    if not issues.attrs["evident"]:
+        typer.echo("label noise is not evident: the order holds, the number assumes that a tenth is confused")
     if not len(first):
         return
     table = Table(box=None)

@@ -23,6 +23,7 @@ class LabelReview:
         self._issues = issues.sort_values("label_quality", kind="stable")
         summary = summarise_label_issues(issues)
         self._summary = {name: summary[name] for name in ("rows", "flagged", "wrong", "wrong_low", "wrong_high")}
+        self._summary["evident"] = issues.attrs["evident"]
         self._decisions: dict[int, tuple[str, str]] = {}
 
     def page(self, model: Model, start: int, count: int, example: Callable[[str], Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def _name(other: str) -> str:
 def audit(runs: Sequence[Run]) -> Section:
     main: list[Row] = []
     expected: list[Row] = []
+    cleaned: list[Row] = []
     for run in runs:
         if "audit" not in run.json:
             continue
@@ -34,14 +35,21 @@ def audit(runs: Sequence[Run]) -> Section:
             difference = Cell("", "")
             if row["p"] is not None:
                 difference = Cell(fixed(row["difference"], 3, True), interval(row, 3, True))
+            if row.get("cleaning_p") is not None:
+                change = {name: row[f"cleaning_{name}"] for name in ("low", "high")}
+                accuracies = [fixed(row[f"accuracy_{name}"], 3) for name in ("given", "cleaned", "right")]
+                gain = Cell(fixed(row["cleaning_difference"], 3, True), interval(change, 3, True))
+                cleaned.append([f"{run.dataset}{seed}, {condition}", *accuracies, gain, p_value(row["cleaning_p"])])
             main.append([condition, *pairs, _name(row["other"]), difference, p_value(row["p"] or float("nan"))])
             pairs = [(row["expected_precision"], row["precision"]), (row["expected_wrong"], row["wrong"])]
             expected.append([condition, *(fixed(value, 3) for pair in pairs for value in pair)])
     head = ["wrong labels", *(f"{name}: ours (cleanlab)" for name in _SCORES.values())]
     head += ["best of cleanlab", "difference in average precision", "p"]
     counts = ["wrong labels", "expected precision of the first half", "true", "expected share of wrong labels", "true"]
+    labels = ["wrong labels", "labels as given", "flagged ones replaced", "right labels", "gain by replacing", "p"]
     tables = [
-        Table("scores", "find_label_issues beside the best of cleanlab", head, main, folded=False),
+        Table("label_issues", "find_label_issues beside the best of cleanlab", head, main, folded=False),
+        *([Table("cleaning", "Accuracy of a logistic regression on test rows", labels, cleaned)] if cleaned else []),
         Table("expected", "What find_label_issues expects", counts, expected),
     ]
     return Section(

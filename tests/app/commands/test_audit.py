@@ -1,5 +1,6 @@
 """`attnknn audit`, of data and of models."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from synthetic_models import save_npy
 
 from attnknn import AttnKNNClassifier
+from attnknn.app.model.examples import Examples
+from attnknn.app.model.issues_plot import plot_issues
 from attnknn.app.model.model import Model
 from command_line import refused, succeeded
 
@@ -33,6 +36,7 @@ def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     output = tmp_path / "issues.csv"
     out = succeeded("audit", flowers, "--target", "kind", "-o", output, "--top", 3)
     assert "of 150 labels are probably wrong; expected number of wrong labels" in out
+    assert "label noise is not evident" in out, "of three wrong labels"
     frame = pd.read_csv(output, index_col="row")
     assert len(frame) == 150
     lines = [f"iris.csv line {row + 2}" for row in WRONG]
@@ -43,9 +47,22 @@ def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     succeeded("fit", flowers, "--target", "kind", "-o", tmp_path / "m", "--test", 0)
     answer = json.loads(succeeded("audit", tmp_path / "m", "--top", 3, "--json"))
     assert {issue["id"] for issue in answer["issues"]} == set(WRONG)
-    assert answer["flagged"] >= 2
+    assert (answer["flagged"] >= 2, answer["evident"]) == (True, False)
     assert answer["wrong_low"] <= answer["wrong"] <= answer["wrong_high"]
     assert answer["pairs"][0]["flagged"] >= 1
+
+
+def test_plots(flowers: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    succeeded("audit", flowers, "--target", "kind", "--plot", tmp_path / "issues.png")
+    assert Image.open(tmp_path / "issues.png").size == (544, 352)
+    images = np.random.default_rng(0).integers(0, 255, (40, 1, 8, 8), dtype=np.uint8)
+    issues = pd.DataFrame({"label_quality": np.linspace(0, 1, 40), "given_label": 1, "predicted_label": 2})
+    drawn = Image.open(io.BytesIO(plot_issues(issues, Examples(images=images), 10)))
+    assert drawn.size == (1600, 512)
+    assert "give a .png" in refused("audit", flowers, "--target", "kind", "--plot", tmp_path / "issues.pdf")
+    assert "exists" in refused("audit", flowers, "--target", "kind", "--plot", tmp_path / "issues.png")
 
 
 def test_decisions_change_a_model(flowers: Path, tmp_path: Path) -> None:

@@ -685,13 +685,13 @@ async function showIssue(at) {
 }
 
 function drawReview() {
-  const { rows, flagged, wrong, wrong_low: low, wrong_high: high, left, decided, issues } = review;
+  const { rows, flagged, wrong, wrong_low: low, wrong_high: high, evident, left, decided, issues } = review;
   const counted = ["keep", "relabel", "forget"].map((name) => [name, issues.filter((one) => one.decision === name).length]);
   const list = counted.filter(([, n]) => n).map(([name, n]) => `${n} to ${name}`).join(", ");
   return h("div", { className: "card stack" },
     h("p", { id: "review-words" }, h("strong", {}, `${plural(flagged, "label")} of ${rows.toLocaleString("en")}`),
       ` ${flagged === 1 ? "is" : "are"} probably wrong; ${Math.round(wrong).toLocaleString("en")} expected to be `,
-      `(${low.toLocaleString("en")} … ${high.toLocaleString("en")}, at 95 %). Least credible first.`),
+      `(${low.toLocaleString("en")} … ${high.toLocaleString("en")}, at 95 %${evident ? "" : "; a guess, since label noise is not evident"}). Least credible first.`),
     bar("var(--accent)", left ? Math.min(1, decided / left) : 1),
     h("div", { className: "row" },
       h("span", { id: "decided" }, `${decided} reviewed${list ? `: ${list}` : ""}; ${left} still probably wrong`),
