@@ -22,7 +22,7 @@ from attnknn.core.errors import require
 from attnknn.heads.label_noise import count_labels, expect_labels, sharpen, true_class_probs
 
 # Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, beside an estimated T
-# and where no noise is evident, and drawn from all other classes alike. Of clean rows .3 to 2 % are flagged.
+# and where no noise is evident, and drawn from all other classes alike. Of clean rows .4 to 7 % are flagged.
 CONFUSED, UNSEEN, DRAWN = 0.01, 0.1, 0.001
 _TINY = 1e-12
 
@@ -62,7 +62,8 @@ def issues(
 
     label_quality is P(given label is right | row, label); predicted_label the most probable true class. The true class
     c of a row of label g has probability ∝ p_c·P(g | c, row), where P(g | c, row) is a mixture of T[c, g], of
-    p_g / (1 − p_c), as of an annotator who takes c for the next probable class, and of 1 / (C − 1).
+    p_g / (1 − p_c), as of an annotator who takes c for the next probable class, and of 1 / (C − 1). Issues are labels
+    that are more probably wrong than right; where T is the identity, as many as are expected to be wrong.
     """
     n_classes = len(transition)
     confused = UNSEEN if (transition == np.eye(n_classes)).all() else CONFUSED
@@ -72,11 +73,15 @@ def issues(
     wrong[own] = 0
     joint = probs * ((1 - confused - DRAWN) * transition[:, y].T + wrong)
     true = joint / joint.sum(1, keepdims=True)
-    predicted = true.argmax(1)
+    predicted, quality = true.argmax(1), true[own]
+    flagged = predicted != y
+    if confused == UNSEEN:  # then few are more probably wrong than right, even of many wrong ones
+        flagged = np.zeros(len(y), dtype=bool)
+        flagged[np.argsort(quality, kind="stable")[: round((1 - quality).sum())]] = True
     frame = pd.DataFrame(
         {
-            "is_label_issue": predicted != y,
-            "label_quality": true[own],
+            "is_label_issue": flagged,
+            "label_quality": quality,
             "given_label": classes[y],
             "predicted_label": classes[predicted],
         }
@@ -133,9 +138,10 @@ def summarise_label_issues(
     rng, n = np.random.default_rng(seed), len(wrong)
     drawn = [rng.random(n) < wrong[rng.integers(n, size=n)] for _ in range(resamples)]
     low, high = np.quantile([rows.sum() for rows in drawn], [(1 - confidence) / 2, (1 + confidence) / 2])
+    other = frame["is_label_issue"] & (frame["given_label"] != frame["predicted_label"])
     pairs = (
-        frame[frame["is_label_issue"]]
-        .assign(expected=wrong[frame["is_label_issue"]])
+        frame[other]
+        .assign(expected=wrong[other])
         .groupby(["given_label", "predicted_label"])["expected"]
         .agg(["size", "sum"])
         .rename(columns={"size": "flagged", "sum": "expected_wrong"})

@@ -32,7 +32,7 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
         the same values, and n_conflicting, of those with another label; nearest_distance, to the nearest other row, in
         units of the median over rows: far below 1 for near duplicates. Sort by label_quality to review them.
         `attrs["evident"]` tells whether label noise is: if not, T is the identity, and a tenth of the labels is assumed
-        to be confused with a similar class, so that the number of wrong ones is a guess.
+        to be confused with a similar class, so that the number of wrong ones is a guess; so many are issues.
 
     Raises:
         ValueError: a single class, values that are not finite, an invalid parameter, or probabilities that do not fit.

@@ -40,6 +40,10 @@ def test_qualities_by_hand() -> None:
     assert result["is_label_issue"].tolist() == [False, True, False]
     assert result["predicted_label"].tolist() == ["b", "a", "a"]
     assert not result.attrs["evident"]
+    many = issues(np.tile([[0.3, 0.7], [0.6, 0.4]], (50, 1)), np.tile([1, 1], 50), np.eye(2), np.array(["a", "b"]))
+    expected = 50 * (1 - many["label_quality"][:2]).sum()
+    assert many["is_label_issue"].sum() == round(expected)
+    assert many["is_label_issue"][::2].sum() == 0, "the second row of each pair is the more suspicious one"
     noisy = issues(probs[:1], y[:1], np.array([[0.5, 0.5], [0.0, 1.0]]), np.array(["a", "b"]))
     assert noisy["is_label_issue"].item()  # .2·1 against .8·.5
     assert noisy.attrs["evident"]
