@@ -5,6 +5,7 @@ An interrupted job continues with the blocks whose files are missing.
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -64,7 +65,8 @@ def predict_table(
             numbers in the columns of the model.
         probabilities: whether to add a column for each class.
     """
-    inside = f"{absolute(output)}/".startswith(f"{absolute(source)}/")
+    places = [address if "://" in address else os.path.realpath(address) for address in map(absolute, (output, source))]
+    inside = f"{places[0]}/".startswith(f"{places[1]}/")
     require(not inside, f"--output: {output} is in the folder of the input {source}; give another")
     pieces = list(_blocks(absolute(source)))
     meta, version = (folder / "model.json").read_bytes(), _table_version(_model(str(folder.resolve())))

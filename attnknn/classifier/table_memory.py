@@ -15,6 +15,7 @@ from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest, near_statisti
 from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.lock import SharedLock
+from attnknn.core.tables import to_array
 from attnknn.index.bank import build
 from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
@@ -53,6 +54,7 @@ class TableMemory(BaseMemory):
     known: int = 0  # rows of ids from here on were added after neighbour statistics were computed
     strength: float | None = field(init=False, default=None)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
+    _change: str = field(init=False, repr=False, default="")  # `LanceBank.change` of the last change of this memory
 
     def __len__(self) -> int:
         return int(self.counts.sum())
@@ -178,9 +180,9 @@ class TableMemory(BaseMemory):
     ) -> None:
         if self._newer():
             self.take_latest()
-        known = self.next_id
         try:
-            bank = self.bank.with_next_id(known)
+            bank = self._marked()
+            known = int(to_array(bank.table.to_table(columns=["id"])["id"]).max()) + 1
             bank = bank.indexed() if bank.unindexed else bank
             call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
             parts = -(-len(bank) // _PART)
@@ -223,14 +225,14 @@ class TableMemory(BaseMemory):
         return nearest._replace(ids=ids, sims=sims, y=labels)
 
     def forget(self, ids: np.ndarray) -> None:
-        ids, rows = np.unique(ids), len(self)
+        ids = np.unique(ids)
         counts, sums = self.totals(ids)
         require(counts.sum() > 1, "ids: fewer than two rows would be left; keep at least two")
         try:
             with self._changing() as bank:
                 self.bank, self.counts, self.sums = erase(bank, ids), counts, sums
         except Exception as error:
-            if len(self) == rows:
+            if not len(ids) or self.bank.count(ids):
                 raise
             message = f"{error}; the rows are removed, but files still hold their bytes: call `forget([])`"
             raise InputError(message) from error
@@ -238,8 +240,14 @@ class TableMemory(BaseMemory):
 
     def _take_changes(self) -> None:
         """Count the rows again if another process changed the table during a change of this one."""
-        if len(self.bank) != len(self):
+        if len(self.bank) != len(self) or self.bank.change != self._change:
             self.take_latest()
+
+    def _marked(self, bank: LanceBank | None = None, added: int = 0) -> LanceBank:
+        """The bank with a mark, so that changes that begin later are seen, and the next id after so many rows."""
+        bank = (bank or self.bank).with_next_id(self.next_id + added)
+        self._change = bank.change
+        return bank
 
     @contextmanager
     def _changing(self, added: int = 0) -> Iterator[LanceBank]:
@@ -250,7 +258,7 @@ class TableMemory(BaseMemory):
         bank = self._unchanged()
         self.next_id = max(self.next_id, bank.next_id)
         try:
-            yield bank.with_next_id(self.next_id + added)
+            yield self._marked(bank, added)
         except BaseException:
             if self._newer():
                 self.take_latest()

@@ -85,6 +85,10 @@ class LanceRows:
     def __len__(self) -> int:
         return self.table.count_rows()
 
+    def count(self, ids: ArrayLike) -> int:
+        """Number of rows with one of these ids."""
+        return self.table.to_table(columns=["id"], filter=has_id(np.asarray(ids))).num_rows
+
     @property
     def metric(self) -> str:
         return self.table.schema.metadata[METRIC].decode()

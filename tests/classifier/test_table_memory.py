@@ -575,3 +575,57 @@ def test_a_flat_index_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     exact.partial_fit(X[HELD], Y[HELD]).forget(np.arange(50))
     own, _ = exact.kneighbors(X[TEST], 20)
     np.testing.assert_allclose(own, np.sort(cdist(X[TEST], X[50:1100]), axis=1)[:, :20], atol=1e-2)
+
+
+def test_a_refused_removal_does_not_say_that_rows_are_gone(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
+
+    def after_another(bank: LanceBank, ids: np.ndarray) -> LanceBank:
+        monkeypatch.undo()
+        other.forget(np.arange(100, 150))
+        return erase(bank, ids)
+
+    monkeypatch.setattr(table_memory, "erase", after_another)
+    with pytest.raises(ValueError, match="again") as refused:
+        own.forget([3, 4])
+    assert "are removed" not in str(refused.value)
+    assert own.memory_.bank.count([3, 4]) == 2  # type: ignore[attr-defined]
+
+
+def test_rows_that_statistics_did_not_see_are_marked(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another model takes ids before, and writes its rows after."""
+    other, add = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage), LanceBank.add
+
+    def after_statistics(*args: Any, **columns: Any) -> LanceBank:
+        monkeypatch.undo()
+        own.update_statistics()
+        return add(*args, **columns)
+
+    monkeypatch.setattr(LanceBank, "add", after_statistics)
+    other.partial_fit(X[HELD], Y[HELD])
+    own.memory_.take_latest()  # type: ignore[attr-defined]
+    why = own.explain(X[HELD])
+    np.testing.assert_array_equal(why.added, why.ids >= 900)
+    assert why.added.any()
+
+
+def test_changes_by_another_that_cancel_in_number_are_counted(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, add = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage), LanceBank.add
+
+    def after_another(*args: Any, **columns: Any) -> LanceBank:
+        monkeypatch.undo()
+        other.partial_fit(X[1100:1103], Y[1100:1103]).forget([0, 1, 2])
+        return add(*args, **columns)
+
+    monkeypatch.setattr(LanceBank, "add", after_another)
+    own.partial_fit(X[HELD], Y[HELD])
+    expected = X[3:1103].sum(0, dtype=float)
+    np.testing.assert_allclose(own.memory_.sums.sum(0), expected)
+    counts = np.unique(Y[3:1103], return_counts=True)[1]
+    np.testing.assert_array_equal(own.memory_.counts, counts)  # type: ignore[attr-defined]
