@@ -1,4 +1,4 @@
-"""Find labels that were made wrong, of rows that the encoder was not trained on: ours beside cleanlab."""
+"""Find labels that were made wrong, beside cleanlab."""
 
 import numpy as np
 import pandas as pd

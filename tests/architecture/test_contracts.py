@@ -129,7 +129,7 @@ def test_files_of_the_project_keep_their_size() -> None:
     assert {name: n for name, n in lines.items() if n > limits[name]} == {}
 
 
-LAYERS = "core ← nn ← data index ← encoder neighbours ← heads ← evaluation ← experiments classifier ← report app"
+LAYERS = "core ← nn ← data index ← encoder neighbours ← heads ← evaluation ← classifier ← experiments ← report app"
 LEVEL = {package: level for level, names in enumerate(LAYERS.split(" ← ")) for package in names.split()}
 
 

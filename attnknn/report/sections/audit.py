@@ -60,5 +60,5 @@ def audit(runs: Sequence[Run]) -> Section:
         "and p over repeats.",
         [],
         tables if main else [],
-        "dvc exp run -S 'audit.rates=[0.05]'",
+        "dvc exp run -S '+audit.rates=[0.05]'",
     )
