@@ -41,17 +41,17 @@ CLEANING = ("accuracy_given", "accuracy_cleaned", "accuracy_right")  # of the lo
 EXPECTED = ("expected_precision", "precision", "expected_wrong", "wrong")  # of ours: as expected, and as it is
 
 
-def classifiers(n_columns: int, seed: int) -> dict[str, Any]:
-    """Those whose probabilities cleanlab gets."""
-    scaled = StandardScaler()
+def classifiers(rows: int, n_columns: int, seed: int) -> dict[str, Any]:
+    """Those whose probabilities cleanlab gets, by five folds of the rows."""
+    scaled, most = StandardScaler(), rows - -(-rows // 5)  # rows that each is fitted on
     rbf = RBFSampler(gamma=1 / n_columns, n_components=1000, random_state=seed)
     return {
         "logistic": make_pipeline(scaled, LogisticRegression(max_iter=200)),
         "rbf": make_pipeline(scaled, rbf, LogisticRegression(C=10, max_iter=200)),
         "mlp": make_pipeline(scaled, MLPClassifier((128,), early_stopping=True, random_state=seed)),
         "boosting": HistGradientBoostingClassifier(max_iter=50, random_state=seed),
-        "knn_10": KNeighborsClassifier(10),
-        "knn_50": KNeighborsClassifier(50),
+        "knn_10": KNeighborsClassifier(min(10, most)),
+        "knn_50": KNeighborsClassifier(min(50, most)),
     }
 
 
@@ -75,7 +75,7 @@ def cleanlab_scores(
     from cleanlab.rank import get_label_quality_scores
 
     folds, result = StratifiedKFold(5, shuffle=True, random_state=seed), {}
-    for name, classifier in classifiers(z.shape[1], seed).items():
+    for name, classifier in classifiers(*z.shape, seed).items():
         with warnings.catch_warnings(action="ignore"):  # of iterations that end at their limit, and rare classes
             probs: Any = cross_val_predict(classifier, z, labels, cv=folds, method="predict_proba")
         flagged = flag(labels, probs, n_jobs=1)
@@ -105,7 +105,7 @@ def _one_repeat(
     ours["expected_wrong"], ours["wrong"] = float((1 - quality).mean()), float(wrong.mean())
     if len(test[1]):
         for name, own in zip(CLEANING, (labels, issues["predicted_label"], y), strict=True):
-            ours[name] = float(classifiers(z.shape[1], seed)["logistic"].fit(z, own).score(*test))
+            ours[name] = float(classifiers(*z.shape, seed)["logistic"].fit(z, own).score(*test))
     rows = {OURS: ours, **cleanlab_scores(z, labels, wrong, seed)}
     return [{"condition": f"{kind} {rate}", "repeat": seed, "method": name, **own} for name, own in rows.items()]
 

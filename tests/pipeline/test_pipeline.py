@@ -49,7 +49,7 @@ QUICK = {
 TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
 # What reads the predictions of heads and baselines.
 JUDGED = {
-    "evaluate", "noise", "imbalance", "ablation", "encoder_ablation", "finetune", "k_sweep", "theory", "tta",
+    "evaluate", "noise", "audit", "imbalance", "ablation", "encoder_ablation", "finetune", "k_sweep", "theory", "tta",
     "ensemble",
     "ensemble_seeds", "splits", "grow", "profile", "corrupted", "probe", "report",
 }  # fmt: skip
@@ -195,15 +195,15 @@ def rerun_by(path: str) -> set[str]:
     [
         ("attnknn/evaluation/metrics.py", JUDGED | {"field_report"}),
         ("attnknn/heads/attention.py", JUDGED - {"ensemble_seeds", "report"} | {"train_attention"}),
-        ("attnknn/encoder/losses.py", TRAINS | {"views", "finetune", "probe", "field_report"}),
+        ("attnknn/encoder/losses.py", TRAINS | {"audit", "views", "finetune", "probe", "field_report"}),
         ("attnknn/experiments/ablation.py", {"ablation"}),
         ("attnknn/experiments/tta.py", {"tta"}),
-        ("attnknn/experiments/corruption.py", {"noise", "imbalance", "corrupted", "train_corrupted"}),
+        ("attnknn/experiments/corruption.py", {"noise", "audit", "imbalance", "corrupted", "train_corrupted"}),
         ("attnknn/experiments/fields/perceiver.py", {"train_field", "probe", "field_report"}),
         ("attnknn/experiments/config.py", {"check"}),
-        ("attnknn/data/fetch.py", {"download", "prepare", "train_splits"}),
+        ("attnknn/data/fetch.py", {"download", "prepare", "train_splits", "audit"}),
         ("attnknn/report/page.html", {"report"}),
-        ("attnknn/classifier/estimator.py", set()),
+        ("attnknn/classifier/estimator.py", {"audit"}),
         ("attnknn/app/cli.py", set()),
     ],
 )

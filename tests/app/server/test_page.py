@@ -99,7 +99,7 @@ def shows(page: Any, **texts: Any) -> None:
 def see_other_views(page: Any) -> Iterator[str]:
     for view in ("cases", "calibration", "labels"):
         click(page, f"#to-{view}")
-        expect(page.locator(f"#{view} .card").first).to_be_visible()
+        expect(page.locator(f"#{view} .card").first).to_be_visible(timeout=30_000)  # an audit takes some seconds
         yield view
 
 
