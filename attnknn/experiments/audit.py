@@ -75,7 +75,7 @@ def cleanlab_scores(
     from cleanlab.rank import get_label_quality_scores
 
     folds, result = StratifiedKFold(5, shuffle=True, random_state=seed), {}
-    for name, classifier in classifiers(*z.shape, seed).items():
+    for name, classifier in classifiers(len(z), z.shape[1], seed).items():
         with warnings.catch_warnings(action="ignore"):  # of iterations that end at their limit, and rare classes
             probs: Any = cross_val_predict(classifier, z, labels, cv=folds, method="predict_proba")
         flagged = flag(labels, probs, n_jobs=1)
@@ -105,7 +105,7 @@ def _one_repeat(
     ours["expected_wrong"], ours["wrong"] = float((1 - quality).mean()), float(wrong.mean())
     if len(test[1]):
         for name, own in zip(CLEANING, (labels, issues["predicted_label"], y), strict=True):
-            ours[name] = float(classifiers(*z.shape, seed)["logistic"].fit(z, own).score(*test))
+            ours[name] = float(classifiers(len(z), z.shape[1], seed)["logistic"].fit(z, own).score(*test))
     rows = {OURS: ours, **cleanlab_scores(z, labels, wrong, seed)}
     return [{"condition": f"{kind} {rate}", "repeat": seed, "method": name, **own} for name, own in rows.items()]
 
