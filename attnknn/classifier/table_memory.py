@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
@@ -12,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest, near_statistics
+from attnknn.classifier.table_statistics import StatisticsOfPart, class_numbers
 from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.lock import SharedLock
@@ -23,7 +23,7 @@ from attnknn.index.lance_rows import ALL_LISTS
 from attnknn.index.lance_table import Block, reason_of
 from attnknn.index.nearest_rows import NearestRows
 from attnknn.index.validation import check_vectors
-from attnknn.neighbours.statistics import agreement_and_density, class_prototypes, class_sums
+from attnknn.neighbours.statistics import class_prototypes, class_sums
 from attnknn.nn.votes import shares_of_counts
 
 _PART = 250_000  # rows of a task of the neighbour statistics, or so
@@ -184,7 +184,7 @@ class TableMemory(BaseMemory):
             bank = self._marked()
             known = int(to_array(bank.table.to_table(columns=["id"])["id"]).max()) + 1
             bank = bank.indexed() if bank.unindexed else bank
-            call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
+            call = StatisticsOfPart(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
             parts = -(-len(bank) // _PART)
             agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
             tasks = [(part, parts) for part in range(parts)]
@@ -232,7 +232,7 @@ class TableMemory(BaseMemory):
             with self._changing() as bank:
                 self.bank, self.counts, self.sums = erase(bank, ids), counts, sums
         except Exception as error:
-            if not len(ids) or self.bank.count(ids):
+            if not len(ids) or self.bank.latest().count(ids):
                 raise
             message = f"{error}; the rows are removed, but files still hold their bytes: call `forget([])`"
             raise InputError(message) from error
@@ -283,30 +283,3 @@ class TableMemory(BaseMemory):
     def __getstate__(self) -> dict[str, object]:
         with self.lock.reading():
             return dict(vars(self))
-
-
-@dataclass
-class _Statistics:
-    """Call: rows (M,) of a part of the lists, their label agreement (M, S) and density (M,)."""
-
-    nearest: NearestRows
-    labels: np.ndarray  # of the table, sorted
-
-    @cached_property
-    def _y(self) -> Int[np.ndarray, " N"]:
-        blocks = self.nearest.bank.blocks(["label"])
-        return np.concatenate([class_numbers(self.labels, block["label"]).astype(np.int32) for block in blocks])
-
-    def __call__(self, task: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        y, results = self._y, []
-        for rows, ids, sims in self.nearest.search(*task):
-            labels = np.where(ids >= 0, y[ids], -1)
-            results.append((rows, *agreement_and_density(y[rows], labels, sims, SIZES)))
-        none = (np.empty(0, int), np.empty((0, len(SIZES)), np.float32), np.empty(0, np.float32))
-        rows, agreement, density = (np.concatenate(values) for values in zip(none, *results, strict=True))
-        return rows, agreement, density
-
-
-def class_numbers(labels: np.ndarray, values: np.ndarray) -> Int[np.ndarray, " M"]:
-    """Positions of values in sorted labels."""
-    return np.searchsorted(labels, values.astype(labels.dtype, copy=False))

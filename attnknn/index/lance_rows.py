@@ -85,6 +85,7 @@ class LanceRows:
     def __len__(self) -> int:
         return self.table.count_rows()
 
+    @one_line_errors
     def count(self, ids: ArrayLike) -> int:
         """Number of rows with one of these ids."""
         return self.table.to_table(columns=["id"], filter=has_id(np.asarray(ids))).num_rows

@@ -18,8 +18,8 @@ from attnknn import AttnKNNClassifier
 from attnknn.classifier import table_memory
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.table_memory import TableMemory
+from attnknn.core.errors import InputError
 from attnknn.index import faiss_index, lance_bank, lance_rows
-from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
 from attnknn.index.lance_table import Block
 
@@ -48,6 +48,18 @@ def own(fitted: AttnKNNClassifier, tmp_path: Path) -> AttnKNNClassifier:
     fitted.save(tmp_path / "m")
     shutil.copytree(str(fitted.storage), tmp_path / "rows.lance")
     return AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+
+
+def before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[[], Any]) -> None:
+    """Let another change the table once, just before this function is called."""
+    function = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        change()
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, call)
 
 
 def in_memory(table: AttnKNNClassifier, rows: np.ndarray) -> Memory:
@@ -347,13 +359,7 @@ def test_rows_that_another_adds_during_a_removal_are_counted(
     own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
-
-    def erased(bank: LanceBank, ids: np.ndarray) -> LanceBank:
-        monkeypatch.undo()
-        other.partial_fit(X[HELD], Y[HELD])
-        return erase(bank, ids)
-
-    monkeypatch.setattr(table_memory, "erase", erased)
+    before(monkeypatch, table_memory, "erase", lambda: other.partial_fit(X[HELD], Y[HELD]))
     own.forget([3])
     expected = np.concatenate([np.delete(X[TRAIN], 3, 0), X[HELD]]).sum(0, dtype=float)
     np.testing.assert_allclose(own.memory_.sums.sum(0), expected)
@@ -538,18 +544,10 @@ def test_ids_of_an_addition_that_has_begun_are_left_to_it(own: AttnKNNClassifier
 def test_changes_by_another_while_statistics_are_computed(
     own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    other, tasks = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage), table_memory.run_tasks
-
-    def with_change(*arguments: Any) -> Iterator[Any]:
-        monkeypatch.undo()
-        if change == "add":
-            other.partial_fit(X[TEST], Y[TEST])
-        else:
-            other.forget(np.arange(200))
-        return tasks(*arguments)
-
-    own.memory_.known = 0
-    monkeypatch.setattr(table_memory, "run_tasks", with_change)
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
+    changes = {"add": lambda: other.partial_fit(X[TEST], Y[TEST]), "forget": lambda: other.forget(np.arange(200))}
+    own.memory_.known = 0  # type: ignore[attr-defined]
+    before(monkeypatch, table_memory, "run_tasks", changes[change])
     if change == "forget":  # deletes files that are being read
         with pytest.raises(ValueError, match=r"again$"):
             own.update_statistics()
@@ -577,35 +575,26 @@ def test_a_flat_index_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(own, np.sort(cdist(X[TEST], X[50:1100]), axis=1)[:, :20], atol=1e-2)
 
 
+@pytest.mark.parametrize("moment", ["before it is checked", "before rows are removed"])
 def test_a_refused_removal_does_not_say_that_rows_are_gone(
-    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
-
-    def after_another(bank: LanceBank, ids: np.ndarray) -> LanceBank:
-        monkeypatch.undo()
-        other.forget(np.arange(100, 150))
-        return erase(bank, ids)
-
-    monkeypatch.setattr(table_memory, "erase", after_another)
-    with pytest.raises(ValueError, match="again") as refused:
+    owner, name = (TableMemory, "_unchanged") if moment.startswith("before it") else (table_memory, "erase")
+    before(monkeypatch, owner, name, lambda: other.forget(np.arange(100, 150)))
+    with pytest.raises(ValueError, match=r"again|changed since version") as refused:
         own.forget([3, 4])
+    assert isinstance(refused.value, InputError)
     assert "are removed" not in str(refused.value)
-    assert own.memory_.bank.count([3, 4]) == 2  # type: ignore[attr-defined]
+    assert own.memory_.bank.latest().count([3, 4]) == 2  # type: ignore[attr-defined]
 
 
 def test_rows_that_statistics_did_not_see_are_marked(
     own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another model takes ids before, and writes its rows after."""
-    other, add = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage), LanceBank.add
-
-    def after_statistics(*args: Any, **columns: Any) -> LanceBank:
-        monkeypatch.undo()
-        own.update_statistics()
-        return add(*args, **columns)
-
-    monkeypatch.setattr(LanceBank, "add", after_statistics)
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
+    before(monkeypatch, LanceBank, "add", own.update_statistics)
     other.partial_fit(X[HELD], Y[HELD])
     own.memory_.take_latest()  # type: ignore[attr-defined]
     why = own.explain(X[HELD])
@@ -616,16 +605,10 @@ def test_rows_that_statistics_did_not_see_are_marked(
 def test_changes_by_another_that_cancel_in_number_are_counted(
     own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, add = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage), LanceBank.add
-
-    def after_another(*args: Any, **columns: Any) -> LanceBank:
-        monkeypatch.undo()
-        other.partial_fit(X[1100:1103], Y[1100:1103]).forget([0, 1, 2])
-        return add(*args, **columns)
-
-    monkeypatch.setattr(LanceBank, "add", after_another)
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
+    rows = slice(1100, 1103)
+    before(monkeypatch, LanceBank, "add", lambda: other.partial_fit(X[rows], Y[rows]).forget([0, 1, 2]))
     own.partial_fit(X[HELD], Y[HELD])
-    expected = X[3:1103].sum(0, dtype=float)
-    np.testing.assert_allclose(own.memory_.sums.sum(0), expected)
+    np.testing.assert_allclose(own.memory_.sums.sum(0), X[3:1103].sum(0, dtype=float))
     counts = np.unique(Y[3:1103], return_counts=True)[1]
     np.testing.assert_array_equal(own.memory_.counts, counts)  # type: ignore[attr-defined]
