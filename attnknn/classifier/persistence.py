@@ -198,7 +198,7 @@ def _table(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: "LanceBank
     values = meta["about"]
     labels = np.array(values["classes"], dtype=np.dtype(values["classes_dtype"]))
     own = {name: arrays[f"memory.{name}"] for name in ("counts", "sums", "mean")}
-    memory = TableMemory(bank, labels, **own, next_id=meta["next_id"], **meta["table"]["values"])
+    memory = TableMemory(bank, labels, **own, next_id=meta["next_id"], unit=meta["table"]["unit"])
     for name, dtype, shape in (("counts", "int64", (len(labels),)), ("mean", "float64", (bank.dimensions,))):
         check_array(name, own[name], dtype, 1)
         require(own[name].shape == shape, f"{name}: {len(own[name])} values; expected {shape[0]}")
@@ -207,7 +207,7 @@ def _table(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: "LanceBank
     if bank.version != meta["table"]["version"]:
         memory.take_latest()
     require(len(memory) == len(bank) and own["counts"].min() >= 0, f"counts: not those of the {len(bank)} rows")
-    require(0 < memory.unit < math.inf and 0 <= memory.known <= memory.next_id <= MAX_ID, "unit, known or next_id")
+    require(0 < memory.unit < math.inf and 0 <= memory.next_id <= MAX_ID, "unit or next_id")
     return memory
 
 

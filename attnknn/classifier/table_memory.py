@@ -15,7 +15,6 @@ from attnknn.classifier.table_statistics import StatisticsOfPart, class_numbers
 from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.lock import SharedLock
-from attnknn.core.tables import to_array
 from attnknn.index.bank import build
 from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
@@ -51,7 +50,6 @@ class TableMemory(BaseMemory):
     mean: np.ndarray  # float64 (D,) of the rows of `fit`
     unit: float  # RMS distance from the mean of the rows of `fit`
     next_id: int  # of the next row to be added; ids are never reused
-    known: int = 0  # rows of ids from here on were added after neighbour statistics were computed
     strength: float | None = field(init=False, default=None)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
     _change: str = field(init=False, repr=False, default="")  # `LanceBank.change` of the last change of this memory
@@ -125,8 +123,8 @@ class TableMemory(BaseMemory):
 
     def to_arrays(self) -> tuple[dict[str, object], dict[str, np.ndarray]]:
         """Address, version and values of the memory, and its arrays, to be saved."""
-        values = {"unit": self.unit, "known": self.known}
-        table = {"uri": self.bank.table.uri, "uuid": self.bank.uuid, "version": self.bank.version, "values": values}
+        bank = self.bank
+        table = {"uri": bank.table.uri, "uuid": bank.uuid, "version": bank.version, "unit": self.unit}
         return table, {f"memory.{name}": getattr(self, name) for name in ("counts", "sums", "mean")}
 
     def numbers(self, labels: np.ndarray) -> np.ndarray:
@@ -136,9 +134,9 @@ class TableMemory(BaseMemory):
     def nearest(
         self, queries: Float[np.ndarray, "B D"], k: int, exclude: np.ndarray | None = None, device: str = "cpu"
     ) -> Nearest:
-        ids, sims, columns = self.bank.nearest(queries, k, exclude, ("label", "agreement", "density"))
+        ids, sims, columns = self.bank.nearest(queries, k, exclude, ("label", "agreement", "density", "added"))
         y = self.numbers(columns["label"])
-        return Nearest(ids, sims, y, y, columns["agreement"], columns["density"], None, ids >= self.known)
+        return Nearest(ids, sims, y, y, columns["agreement"], columns["density"], None, columns["added"])
 
     def vectors_of(self, ids: Int[np.ndarray, " M"]) -> Float[np.ndarray, "M D"]:
         return self.bank.rows_of(ids)["vector"]
@@ -182,15 +180,16 @@ class TableMemory(BaseMemory):
             self.take_latest()
         try:
             bank = self._marked()
-            known = int(to_array(bank.table.to_table(columns=["id"])["id"]).max()) + 1
             bank = bank.indexed() if bank.unindexed else bank
             call = StatisticsOfPart(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
             parts = -(-len(bank) // _PART)
-            agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
+            n = len(bank)
+            agreement, density = np.zeros((n, len(SIZES)), np.float32), np.zeros(n, np.float32)
             tasks = [(part, parts) for part in range(parts)]
             for rows, *values in run_tasks(call, tasks, cluster, "neighbour statistics"):
                 agreement[rows], density[rows] = values
-            self.bank, self.known = bank.with_columns(agreement=agreement, density=density), known
+            # Rows that another process adds meanwhile stay marked as added.
+            self.bank = bank.with_columns(agreement=agreement, density=density, added=np.zeros(n, bool))
         except InputError:
             raise
         except (ValueError, OSError) as error:  # files that another process deletes while they are read
@@ -203,7 +202,8 @@ class TableMemory(BaseMemory):
         with self._changing(len(z)) as bank:
             new = np.arange(self.next_id, self.next_id + len(z))
             agreement, density = near_statistics(y, self._nearest_with(z, y, new))
-            self.bank = bank.add(z, new, label=self.labels[y], agreement=agreement, density=density)
+            columns = {"agreement": agreement, "density": density, "added": np.ones(len(new), bool)}
+            self.bank = bank.add(z, new, label=self.labels[y], **columns)
         self.next_id += len(new)
         n_classes = len(self.labels)
         self.counts = self.counts + np.bincount(y, minlength=n_classes)

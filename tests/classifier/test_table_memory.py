@@ -532,7 +532,7 @@ def test_ids_of_an_addition_that_has_begun_are_left_to_it(own: AttnKNNClassifier
     bank = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage).memory_.bank.with_next_id(902)  # type: ignore[attr-defined]
     own.partial_fit(X[TEST], Y[TEST]).forget([3])
     statistics = {"agreement": np.zeros((2, 3), np.float32), "density": np.zeros(2, np.float32)}
-    bank.add(X[900:902], np.arange(900, 902), label=Y[900:902], **statistics)
+    bank.add(X[900:902], np.arange(900, 902), label=Y[900:902], added=np.ones(2, bool), **statistics)
     own.update_statistics().partial_fit(X[:1], Y[:1])
     ids = own.memory_.bank.table.to_table(columns=["id"])["id"].to_numpy()  # type: ignore[attr-defined]
     assert sorted(ids) == sorted({*range(1203)} - {3})
@@ -546,7 +546,6 @@ def test_changes_by_another_while_statistics_are_computed(
 ) -> None:
     other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
     changes = {"add": lambda: other.partial_fit(X[TEST], Y[TEST]), "forget": lambda: other.forget(np.arange(200))}
-    own.memory_.known = 0  # type: ignore[attr-defined]
     before(monkeypatch, table_memory, "run_tasks", changes[change])
     if change == "forget":  # deletes files that are being read
         with pytest.raises(ValueError, match=r"again$"):
@@ -589,16 +588,19 @@ def test_a_refused_removal_does_not_say_that_rows_are_gone(
     assert own.memory_.bank.latest().count([3, 4]) == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("later", [0, 3])
 def test_rows_that_statistics_did_not_see_are_marked(
-    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
-    """Another model takes ids before, and writes its rows after."""
+    """Another model takes ids before, and writes its rows after; also if rows of later ids are seen."""
     other = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage)
-    before(monkeypatch, LanceBank, "add", own.update_statistics)
+    rows = slice(1100, 1100 + later)
+    changes = (lambda: own.partial_fit(X[rows], Y[rows]).update_statistics()) if later else own.update_statistics
+    before(monkeypatch, LanceBank, "add", changes)
     other.partial_fit(X[HELD], Y[HELD])
     own.memory_.take_latest()  # type: ignore[attr-defined]
     why = own.explain(X[HELD])
-    np.testing.assert_array_equal(why.added, why.ids >= 900)
+    np.testing.assert_array_equal(why.added, (why.ids >= 900) & (why.ids < 900 + len(X[HELD])))
     assert why.added.any()
 
 
