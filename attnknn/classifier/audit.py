@@ -19,7 +19,7 @@ from attnknn.core.artifacts import BANK
 from attnknn.core.device import resolve_device
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import require
-from attnknn.heads.label_noise import count_labels, expect_labels, sharpen, true_class_probs
+from attnknn.heads.label_noise import count_labels, expect_labels, sharpen, too_few_rows, true_class_probs
 
 # Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, beside an estimated T
 # and where no noise is evident, and drawn from all other classes alike. Of clean rows .4 to 7 % are flagged.
@@ -40,9 +40,11 @@ def label_probs(
     z, k = memory.bank.z, int(params["n_neighbors"])
     parts = fold_parts(memory.y, seed, first=split_groups(first_identical(z), z))
     spaces = [held_out_space(memory, k, part) for part in parts]
-    noise = estimate_noise(spaces, params, seed, device)
-    if not noise.evident:
-        noise = estimate_noise(spaces, params, seed, device, transition=np.eye(len(memory.sums)))
+    n_classes = len(memory.sums)
+    few = too_few_rows(len(memory), n_classes)
+    noise = None if few else estimate_noise(spaces, params, seed, device)
+    if noise is None or not noise.evident:
+        noise = estimate_noise(spaces, params, seed, device, transition=np.eye(n_classes))
     everything = held_out_space(memory, k, np.full(len(memory), BANK, dtype=np.int8))
     return true_class_probs(everything, noise, device), noise.transition
 
@@ -205,7 +207,7 @@ class AuditMixin:
         """
         require((X is None) == (y is None), "X and y: give both, or neither for the rows of the memory")
         check_is_fitted(self)
-        require(isinstance(self.memory_, Memory), "audit: needs all rows in memory; leave storage None")
+        require(isinstance(self.memory_, Memory), "audit: the rows are in a table; fit without storage")
         with self._reading(), self._threads():
             memory, device = cast(Memory, self.memory_), resolve_device(self.device)
             if X is not None:
@@ -233,7 +235,7 @@ class AuditMixin:
         check_is_fitted(self)
         ids, labels = check_row_ids(ids), self._encode_labels("y", np.asarray(y))
         require(len(ids) == len(np.unique(ids)) == len(labels), f"ids: give each once; {len(labels)} labels")
-        require(isinstance(self.memory_, Memory), "relabel: needs all rows in memory; leave storage None")
+        require(isinstance(self.memory_, Memory), "relabel: the rows are in a table; forget them, and add them anew")
         memory = cast(Memory, self.memory_)
         with memory.lock.writing(), self._threads():
             positions = memory.require_positions(ids)

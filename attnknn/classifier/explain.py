@@ -126,5 +126,5 @@ class ExplainMixin:
 def check_row_ids(ids: Any) -> np.ndarray:
     """Row ids as int64 (M,); InputError if they are not integers."""
     ids = np.atleast_1d(ids)
-    require(ids.dtype.kind in "iu" or not ids.size, f"ids: of type {ids.dtype}; give integers")
+    require(ids.dtype.kind in "iu" or not ids.size, f"ids: of type {ids.dtype}; give integers of 64 bits")
     return ids.astype(np.int64).ravel()

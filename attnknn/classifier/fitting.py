@@ -19,6 +19,7 @@ from attnknn.heads.label_noise import (
     check_transition,
     estimate_label_noise,
     significantly_above,
+    too_few_rows,
     with_corrected_labels,
 )
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
@@ -72,10 +73,11 @@ def fit_and_calibrate(
         return _calibrated(head, 1, spaces, k, params, device)
     noises: list[LabelNoise | None] = [None]
     if params["label_noise"] is not None:
-        known = params["label_noise"]
-        known = None if isinstance(known, str) else check_transition(known, len(spaces[0].embeddings.classes))
-        noise = estimate_noise(spaces, params, seed, device, held_out, known)
-        noises = [noise] if known is not None else [None, noise] if noise.evident else [None]
+        e, known = spaces[0].embeddings, params["label_noise"]
+        known = None if isinstance(known, str) else check_transition(known, len(e.classes))
+        if known is not None or not too_few_rows(len(e.y), len(e.classes)):
+            noise = estimate_noise(spaces, params, seed, device, held_out, known)
+            noises = [noise] if known is not None else [None, noise] if noise.evident else [None]
     names = _choices(spaces, params)
 
     @cache

@@ -21,7 +21,7 @@ from attnknn.classifier.locking import model_lock
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.core.artifacts import check_array
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import ChangedError, InputError, require
 from attnknn.core.files import atomic_folder, read_json, recover, usual_mode, write_json
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
@@ -228,6 +228,8 @@ def _memory(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: Bank) -> 
 
 def incomplete(folder: Path, error: Exception) -> InputError:
     """The error of a model whose parts do not fit."""
+    if isinstance(error, ChangedError):
+        return error
     reason = f"{type(error).__name__} {error}".removeprefix("InputError ").partition("; ")[0]
     return InputError(f"{folder}: incomplete model ({reason[:200]}); fit and save again")
 

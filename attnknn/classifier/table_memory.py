@@ -25,6 +25,7 @@ from attnknn.index.validation import check_vectors
 from attnknn.neighbours.statistics import class_prototypes, class_sums
 from attnknn.nn.votes import shares_of_counts
 
+_STATISTICS = ("agreement", "density", "added")
 _PART = 250_000  # rows of a task of the neighbour statistics, or so
 _FAR_FROM_ZERO = 1e3  # of the mean in units of the spread, beyond which float32 vectors lose digits that matter
 
@@ -82,7 +83,10 @@ class TableMemory(BaseMemory):
     def from_bank(cls, bank: LanceBank, least: int = 2) -> "TableMemory":
         """Memory of the rows of a table with a column `label`, of at least so many classes; one pass over its rows."""
         where = f"{bank.table.uri}: "
-        require("label" in bank.table.schema.names, where + "no column label; write the rows with their labels")
+        columns = bank.table.schema.names
+        require("label" in columns, where + "no column label; write the rows with their labels")
+        others = ", ".join(set(columns).difference(("id", "vector", "label", *_STATISTICS)))
+        require(not others, f"{where}columns {others}; a table to be used as it is has id, vector and label alone")
         counts: dict[object, int] = {}
         sums: dict[object, np.ndarray] = {}
         squares, last, dtype = 0.0, -1, None
@@ -134,7 +138,7 @@ class TableMemory(BaseMemory):
     def nearest(
         self, queries: Float[np.ndarray, "B D"], k: int, exclude: np.ndarray | None = None, device: str = "cpu"
     ) -> Nearest:
-        ids, sims, columns = self.bank.nearest(queries, k, exclude, ("label", "agreement", "density", "added"))
+        ids, sims, columns = self.bank.nearest(queries, k, exclude, ("label", *_STATISTICS))
         y = self.numbers(columns["label"])
         return Nearest(ids, sims, y, y, columns["agreement"], columns["density"], None, columns["added"])
 

@@ -16,6 +16,10 @@ class InputError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
+class ChangedError(InputError):
+    """Rows of a table are gone that another process forgot while they were read; loading again helps."""
+
+
 def require(condition: bool, message: str) -> None:
     """Raise `InputError(message)` unless `condition` holds."""
     if not condition:

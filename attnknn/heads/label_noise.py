@@ -83,6 +83,11 @@ def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"
     return matrix
 
 
+def too_few_rows(n_rows: int, n_classes: int) -> bool:
+    """Whether label noise cannot be evident, whatever the labels: see `PRECISE`."""
+    return n_rows // 2 + _FEWEST * n_classes < PRECISE * n_classes
+
+
 def surest(probs: Float[np.ndarray, "N C"], share: float = 0.5) -> list[Int[np.ndarray, " M"]]:
     """Of each class, a share of the rows predicted as it, with its highest probabilities."""
     top = probs.argmax(1)

@@ -13,7 +13,7 @@ from attnknn.core.errors import require
 from attnknn.core.tables import file_system, to_array
 from attnknn.index.lance_bank import LanceBank
 from attnknn.index.lance_rows import has_id
-from attnknn.index.lance_table import one_line_errors
+from attnknn.index.lance_table import delete_files, files_of, one_line_errors, refuse_earlier_changes
 
 _DISTINCT = 8  # values of a vector, whose bytes are then in a file only if the vector is
 _CHUNK = 2**26  # bytes of a file that are searched at once
@@ -23,8 +23,9 @@ _CHUNK = 2**26  # bytes of a file that are searched at once
 def erase(bank: LanceBank, ids: ArrayLike) -> LanceBank:
     """Bank without these rows and with no file that holds their vectors, or those of rows removed earlier.
 
-    Other versions are deleted, unless they have a tag. Files are written anew, and read to see that the bytes of
-    these vectors are in none; those of few different values are not looked for, since they occur by chance.
+    Other versions are deleted, unless they have a tag, and changes by others that began before are refused. Files are
+    written anew, and read to see that the bytes of these vectors are in none; those of few different values are not
+    looked for, since they occur by chance.
 
     Raises:
         InputError: a tag holds a row, there are branches, an id is not in the bank, or a file still holds a vector.
@@ -44,8 +45,13 @@ def erase(bank: LanceBank, ids: ArrayLike) -> LanceBank:
     table = smaller.table.checkout_version(smaller.version)
     table.optimize.compact_files(materialize_deletions=True, materialize_deletions_threshold=0.0)
     table.create_scalar_index("id", "BTREE", replace=True)
+    files = files_of(table)
+    table = refuse_earlier_changes(table)
+    table.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    # What is left is of a killed change, or of one that is now refused. A first inverted file would not be.
+    kinds = ("data/", "_indices/") if smaller.n_lists else ("data/",)
+    delete_files(table, [file for file in files if file.startswith(kinds)])
     result = replace(bank, table=table)
-    result.table.cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
     for block in result.blocks(["vector"]):  # copies of a vector may stay
         present = block["vector"]
         vectors = vectors[first_identical(np.concatenate([present, vectors]))[len(present) :] >= len(present)]
@@ -61,7 +67,7 @@ def files_with(table: Any, patterns: Sequence[bytes]) -> list[str]:
     overlap = max(map(len, patterns))
     system, root = file_system(table.uri)
     files = []
-    for path in table.all_files().read_all()["path"].to_pylist():
+    for path in files_of(table):
         with system.open_input_file(f"{root}/{path}") as file:
             data = b""
             while block := file.read(_CHUNK):

@@ -38,7 +38,7 @@ from attnknn.index.lance_table import (
 )
 from attnknn.index.validation import format_ids
 
-_NEXT_ID, _CHANGE = "attnknn.next_id", "attnknn.change"
+_NEXT_ID, _CHANGE = "attnknn.next_id.", "attnknn.change"
 _UNINDEXED = 10_000  # rows, up to which an exhaustive search takes no longer
 _SAMPLE = 64  # rows per centroid that k-means reads
 _EXACT_ROWS = 10_000_000  # up to which lists hold vectors; above, codes of a sixteenth of their size or so
@@ -162,13 +162,18 @@ class LanceBank(LanceRows):
         InputError if another did the same since this version, so that of two changes at once one is refused.
         """
         table = self.table.checkout_version(self.version)
-        table.update_config({_NEXT_ID: str(next_id), _CHANGE: uuid4().hex})
-        return replace(self, table=table)
+        # A key for each, since after an erasure lance sees no conflict with what was before it.
+        earlier = {name: None for name in table.config() if name.startswith(_NEXT_ID)}
+        table.update_config(earlier | {f"{_NEXT_ID}{next_id}": "", _CHANGE: uuid4().hex})
+        bank = replace(self, table=table)
+        require(bank.next_id == next_id, f"{table.uri}: another process changed it meanwhile; run again")
+        return bank
 
     @property
     def next_id(self) -> int:
         """Id of `with_next_id`, or 0."""
-        return int(self.table.config().get(_NEXT_ID, 0))
+        keys = (name for name in self.table.config() if name.startswith(_NEXT_ID))
+        return max((int(name.removeprefix(_NEXT_ID)) for name in keys), default=0)
 
     @property
     def change(self) -> str:

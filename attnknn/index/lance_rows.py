@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from attnknn.core.errors import require
 from attnknn.core.tables import to_array
 from attnknn.index.faiss_index import n_probes, n_threads, nearest, train_centroids
-from attnknn.index.lance_table import one_line_errors, open_table
+from attnknn.index.lance_table import one_line, one_line_errors, open_table
 from attnknn.index.rerank import rerank
 from attnknn.index.validation import check_exclusions, check_vectors, format_ids
 
@@ -207,8 +207,9 @@ class LanceRows:
 
     def blocks(self, columns: Sequence[str] = ("id", "vector"), rows: int = 65_536) -> Iterator[dict[str, np.ndarray]]:
         """Columns of all rows, in the order in which they were added, in blocks."""
-        for batch in self.table.to_batches(columns=list(columns), batch_size=rows, scan_in_order=True):
-            yield {name: to_array(batch[name]) for name in columns}
+        with one_line(self.table):
+            for batch in self.table.to_batches(columns=list(columns), batch_size=rows, scan_in_order=True):
+                yield {name: to_array(batch[name]) for name in columns}
 
 
 def has_id(ids: np.ndarray) -> str:

@@ -1,8 +1,10 @@
 """Lance tables: opened and written. The only module that imports lance."""
 
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -10,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import pandas as pd
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import ChangedError, InputError, require
 from attnknn.index.validation import check_ids, check_vectors
 
 try:
@@ -24,6 +26,8 @@ except ImportError:
     raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
 
 from attnknn.core.tables import absolute, file_system, is_lance, parquet_files, to_array, to_arrow, to_vectors
+
+_CONFLICT = re.compile("Incompatible transaction|commit conflict")
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -131,6 +135,29 @@ def replace_columns(table: Any, columns: Mapping[str, np.ndarray]) -> Any:
     return lance.LanceDataset.commit(table, update, read_version=table.version)
 
 
+def refuse_earlier_changes(table: Any) -> Any:
+    """Table of a version without a change, with which every change of rows that began before is in conflict.
+
+    The commit is refused if another changed rows meanwhile.
+    """
+    fragments = [fragment.metadata for fragment in table.get_fragments()]
+    same = lance.LanceOperation.Merge(fragments, table.lance_schema)
+    return lance.LanceDataset.commit(table, same, read_version=table.version)
+
+
+def files_of(table: Any) -> list[str]:
+    """Files in the folder of a table."""
+    return table.all_files().read_all()["path"].to_pylist()
+
+
+def delete_files(table: Any, files: Sequence[str]) -> None:
+    """Delete files that no version of a table has."""
+    system, root = file_system(table.uri)
+    tracked = table.tracked_files().read_all()["path"].to_pylist()
+    for file in set(files).intersection(files_of(table)).difference(tracked):
+        system.delete_file(f"{root}/{file}")
+
+
 def _arrow_table(columns: Mapping[str, np.ndarray]) -> Any:
     return pa.table({name: to_arrow(values) for name, values in columns.items()})
 
@@ -159,30 +186,35 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+@contextmanager
+def one_line(table: Any) -> Iterator[None]:
+    """Raise InputError in place of lance's errors."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, OSError, RuntimeError) as error:
+        require(not is_conflict(error), f"{table.uri}: another process changed it meanwhile; run again")
+        message = f"{table.uri}: version {table.version} ({reason_of(error)})"
+        if "not found" not in str(error).lower():
+            raise InputError(message) from error
+        remedy = "rows were forgotten since, or the table was moved: load the model again"
+        raise ChangedError(f"{message}; {remedy}") from error
+
+
 def one_line_errors(method: Method) -> Method:
-    """Function of a `LanceBank` that raises InputError in place of lance's errors."""
+    """Function of a `LanceBank` that raises as `one_line`."""
 
     @wraps(method)
     def call(bank: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with one_line(bank.table):
             return method(bank, *args, **kwargs)
-        except InputError:
-            raise
-        except (ValueError, OSError) as error:
-            uri, version = bank.table.uri, bank.table.version
-            require(not is_conflict(error), f"{uri}: another process changed it meanwhile; run again")
-            remedy = (
-                "; rows were forgotten since, or the table was moved: load the model again"
-                if "not found" in str(error).lower()
-                else ""
-            )
-            raise InputError(f"{uri}: version {version} ({reason_of(error)}){remedy}") from error
 
     return cast(Method, call)
 
 
 def is_conflict(error: BaseException) -> bool:
-    return type(error).__name__ == "CommitConflictError" or "Incompatible transaction" in str(error)
+    return type(error).__name__ == "CommitConflictError" or bool(_CONFLICT.search(str(error)))
 
 
 def reason_of(error: Exception) -> str:

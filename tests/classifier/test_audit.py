@@ -64,7 +64,7 @@ def test_nearest_and_duplicates_by_hand() -> None:
     labels, ids = np.array([[2, 1, 1], [2, 2, -1]]), np.array([[7, 4, 9], [3, 5, -1]])
     np.testing.assert_array_equal(nearest_of(labels, ids, labels == 1), [4, -1])
     z, y = np.array([[0.0], [1.0], [0.0], [0.0]]), np.array([0, 0, 1, 0])
-    counts = with_duplicates(pd.DataFrame(index=range(4)), z, y, np.array([0.0, 3.0, 0.5, 1.0]))
+    counts = with_duplicates(pd.DataFrame(index=range(4)), z, y, np.array([0.0, 6.0, 1.0, 2.0]))
     assert counts["nearest_distance"].tolist() == [0, 3, 0.5, 1]
     assert counts["n_identical"].tolist() == [2, 0, 2, 2]
     assert counts["n_conflicting"].tolist() == [1, 0, 2, 1]

@@ -125,6 +125,14 @@ def test_right_labels_are_left_alone(rng):
     np.testing.assert_allclose(estimate.transition, np.eye(4), atol=0.02)
 
 
+@pytest.mark.parametrize("rows", [36, 200, 260])
+def test_rows_that_are_too_few_are_known_before_they_are_fitted(rng, rows):
+    """Even if each of four classes is predicted for a quarter of the rows."""
+    half = np.concatenate(noise.surest(np.eye(4)[np.arange(rows) % 4]))
+    assert noise.too_few_rows(rows, 4) <= (len(half) < noise.PRECISE * 4)
+    assert noise.too_few_rows(rows, 4) == (rows == 36)
+
+
 def test_few_rows_are_no_evidence(rng):
     (few,) = with_noise([clusters(rng, n=208)], 0.4, rng, parts=TRAINING_PARTS)
     (many,) = with_noise([clusters(rng)], 0.4, rng, parts=TRAINING_PARTS)

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
 import pytest
+from lance.fragment import write_fragments
 
 from attnknn.core.errors import InputError
 from attnknn.core.tables import to_array
@@ -283,6 +285,76 @@ def test_files_are_searched_in_chunks(tmp_path: Path, monkeypatch: pytest.Monkey
     for row in range(20):
         assert len(erasure.files_with(bank.table, [b"none", Z[row].tobytes()])) == 2
     assert erasure.files_with(bank.table, [(Z[0] + 1).tobytes()]) == []
+
+
+def written(bank: LanceBank, z: np.ndarray, row: int) -> Any:
+    """Transaction of a row whose files are written, and which is not committed."""
+    batch = lance_table.record_batch(Block(z, [row], {"y": Y[:1], "weight": WEIGHT[:1]}), bank.table.schema)
+    return write_fragments(batch, bank.table, mode="append", return_transaction=True)
+
+
+def test_an_addition_that_has_begun_before_an_erasure_is_refused(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    transaction = written(bank, Z[:1] + 1, N)
+    erase(bank, [7])
+    with pytest.raises(InputError, match="another process changed it meanwhile"), lance_table.one_line(bank.table):
+        lance.LanceDataset.commit(bank.table, transaction)
+    assert len(ids_of(LanceBank.open(bank.table.uri))) == N - 1
+
+
+def test_an_addition_that_begins_during_an_erasure_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, begun = small_bank(tmp_path), []
+
+    def cleanup(table: Any, *args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        begun.append(written(bank.latest(), Z[:1] + 1, N))
+        return table.cleanup_old_versions(*args, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "cleanup_old_versions", cleanup)
+    erase(bank, [7])
+    lance.LanceDataset.commit(bank.table.uri, begun[0])
+    np.testing.assert_array_equal(np.sort(ids_of(bank.latest())), np.delete(np.arange(N + 1), 7))
+
+
+def test_an_addition_before_an_erasure_is_done_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = small_bank(tmp_path)
+    refuse = erasure.refuse_earlier_changes
+
+    def late(table: Any) -> Any:
+        bank.add(Z[:1] + 1, [N], y=Y[:1], weight=WEIGHT[:1])
+        return refuse(table)
+
+    monkeypatch.setattr(erasure, "refuse_earlier_changes", late)
+    with pytest.raises(InputError, match="another process changed it meanwhile"):
+        erase(bank, [7])
+    assert len(ids_of(bank.latest())) == N
+
+
+def test_files_of_a_killed_addition_are_erased(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    written(bank, Z[7:8], N)
+    assert files_with(tmp_path, Z[7]) == 3
+    erase(bank, [7])
+    assert files_with(tmp_path, Z[7]) == 0
+
+
+def test_ids_that_another_took_before_an_erasure_are_not_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = small_bank(tmp_path)
+    update = lance.LanceDataset.update_config
+
+    def late(table: Any, values: dict[str, str | None]) -> Any:
+        monkeypatch.undo()
+        erase(bank.with_next_id(N + 50), [7])
+        return update(table, values)
+
+    monkeypatch.setattr(lance.LanceDataset, "update_config", late)
+    with pytest.raises(InputError, match="another process changed it meanwhile"):
+        bank.with_next_id(N + 20)
+    assert bank.latest().next_id == N + 50
 
 
 def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:

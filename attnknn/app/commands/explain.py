@@ -107,7 +107,8 @@ def _by_neighbour(rows: list[dict[str, str | None]], answer: dict[str, Any]) -> 
         table.add_column(escape(column), justify="right" if column in ("weight", "distance") else "left")
     for n, row in zip(answer["neighbours"], rows, strict=True):
         corrected = f" (given {n['given_label']})" if n["given_label"] != n["label"] else ""
-        cells = f"#{n['id']}", f"{n['label']}{corrected}", percent(n["weight"]), f"{n['distance']:.3g}"
+        added = ", added" if n["added"] else ""
+        cells = f"#{n['id']}{added}", f"{n['label']}{corrected}", percent(n["weight"]), f"{n['distance']:.3g}"
         table.add_row(*map(escape, cells), *(escape(row[column] or "") for column in columns))
     rest, null = answer["rest"], answer["null"]
     table.add_row(f"{rest['count']} more", "", percent(rest["weight"]), "")

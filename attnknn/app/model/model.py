@@ -236,9 +236,9 @@ class Model:
             listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
             rest = [j for j in order if j not in listed]
             labels, given_labels = explanation.labels[i], explanation.given_labels[i]
-            columns = (ids, labels, given_labels, distances, weights, explanation.shares[i])
+            columns = (ids, labels, given_labels, distances, weights, explanation.shares[i], explanation.added[i])
             rows = zip(*(column[listed].tolist() for column in columns), strict=True)
-            names = ("id", "label", "given_label", "distance", "weight", "share")
+            names = ("id", "label", "given_label", "distance", "weight", "share", "added")
             nearest = {
                 "distance": float(distances[0]),
                 "usual": float(np.median(usual)) if len(usual) else 0.0,

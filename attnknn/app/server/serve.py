@@ -98,12 +98,12 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
     """
     model, name = Model.load(folder), folder.resolve().name
     with bind(host, port) as listening:
+        server = create_server(create_app(model, name=name, folder=folder, allow_save=allow_save, host=host))
         host_name = "localhost" if host in ("", "0.0.0.0", "::") else host
         address = f"http://{f'[{host_name}]' if ':' in host_name else host_name}:{listening.getsockname()[1]}/"
         print(f"{name} at {address}   (Ctrl-C ends it)", flush=True)
         if host not in ("127.0.0.1", "::1", "localhost"):
             print("Any machine that can connect can read the training examples and change the memory.", flush=True)
-        server = create_server(create_app(model, name=name, folder=folder, allow_save=allow_save, host=host))
         if open_browser:  # the socket listens already; the first request waits for the server
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:

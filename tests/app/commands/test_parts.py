@@ -58,6 +58,7 @@ def test_a_model_whose_rows_are_in_a_table_is_changed_and_explained(tmp_path: Pa
     assert "row 2500: NaN" in refused("add", model, tmp_path / "new.npy", "--label", "down")  # in the second batch
     np.save(tmp_path / "new.npy", new)
     assert "3,100 rows in memory" in succeeded("add", model, tmp_path / "new.npy", "--label", "down")
+    assert "added  down" in succeeded("explain", model, tmp_path / "new.npy", "--first", 1)
     out = succeeded("explain", model, tmp_path / "new.npy", "--first", 1, "-o", tmp_path / "why.png")
     assert "Even without its 10 heaviest neighbours for down" in out  # of a table, no rows to relabel
     assert "3,098 rows" in succeeded("forget", model, 3, 4)
