@@ -19,7 +19,14 @@ from attnknn.core.artifacts import BANK
 from attnknn.core.device import resolve_device
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import require
-from attnknn.heads.label_noise import count_labels, expect_labels, sharpen, too_few_rows, true_class_probs
+from attnknn.heads.label_noise import (
+    count_labels,
+    expect_labels,
+    expect_uniform,
+    sharpen,
+    too_few_rows,
+    true_class_probs,
+)
 
 # Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, beside an estimated T
 # and where no noise is evident, and drawn from all other classes alike. Of clean rows .4 to 7 % are flagged.
@@ -32,7 +39,7 @@ def label_probs(
 ) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"]]:
     """Probabilities of the true class of every row of a memory that was just built, and the transition matrix T.
 
-    A row's own label is not read, and T is the identity where no label noise is evident.
+    A row's own label is not read. Where a whole T is not evident, that of `expect_uniform` is taken.
 
     Args:
         params: of `AttnKNNClassifier`.
@@ -40,20 +47,26 @@ def label_probs(
     z, k = memory.bank.z, int(params["n_neighbors"])
     parts = fold_parts(memory.y, seed, first=split_groups(first_identical(z), z))
     spaces = [held_out_space(memory, k, part) for part in parts]
-    n_classes = len(memory.sums)
-    few = too_few_rows(len(memory), n_classes)
-    noise = None if few else estimate_noise(spaces, params, seed, device)
-    if noise is None or not noise.evident:
-        noise = estimate_noise(spaces, params, seed, device, transition=np.eye(n_classes))
     everything = held_out_space(memory, k, np.full(len(memory), BANK, dtype=np.int8))
-    return true_class_probs(everything, noise, device), noise.transition
+    n_classes = len(memory.sums)
+    if not too_few_rows(len(memory), n_classes):
+        noise = estimate_noise(spaces, params, seed, device)
+        if noise.evident:
+            return true_class_probs(everything, noise, device), noise.transition
+    noise = estimate_noise(spaces, params, seed, device, transition=np.eye(n_classes))
+    probs = true_class_probs(everything, noise, device)
+    transition, sharpness = expect_uniform(probs, memory.y)
+    return sharpen(probs, sharpness), transition
 
 
 def estimated_probs(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"]
 ) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"]]:
     """As `label_probs`, from out-of-sample probabilities of any classifier."""
-    transition, sharpness = expect_labels(probs, y, count_labels(probs, y))
+    if too_few_rows(len(y), probs.shape[1]):
+        transition, sharpness = expect_uniform(probs, y)
+    else:
+        transition, sharpness = expect_labels(probs, y, count_labels(probs, y))
     return sharpen(probs, sharpness), transition
 
 

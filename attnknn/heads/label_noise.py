@@ -7,7 +7,7 @@ probability of the true class although no label is known to be right.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -38,6 +38,8 @@ _SINGULAR = 1e-3  # a least singular value below which a known T is refused
 _FEWEST = 5  # rows to count of a class
 _MOST = 10_000  # rows to fit the logistic regression on
 _TINY = float(np.finfo(np.float32).tiny)
+
+Result = TypeVar("Result")
 
 
 class LabelNoise(NamedTuple):
@@ -134,16 +136,45 @@ def expect_labels(
     """
     onehot = np.eye(len(transition))[y]
 
-    def maximise(sharpness: float) -> tuple[float, np.ndarray, float]:
+    def maximise(sharpness: float) -> tuple[float, tuple[np.ndarray, float]]:
         p, t = sharpen(probs, sharpness), transition
         for _ in range(steps):
             counts = posterior(p, y, t).T @ onehot
             t = counts / counts.sum(1, keepdims=True)
-        return float(np.log((p * t[:, y].T).sum(1) + _TINY).sum()), t, sharpness
+        return float(np.log((p * t[:, y].T).sum(1) + _TINY).sum()), (t, sharpness)
 
-    results = [maximise(b) for b in SHARPNESS]
-    highest = max(likelihood for likelihood, *_ in results)
-    return next(result[1:] for result in results if result[0] >= highest - MARGIN)
+    return _most_likely(list(map(maximise, SHARPNESS)))
+
+
+def expect_uniform(
+    probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], steps: int = 50
+) -> tuple[Float[np.ndarray, "C C"], float]:
+    """As `expect_labels`, where rows are too few for a whole T: wrong labels are of all other classes alike.
+
+    T is the identity if less than `RIGHT` of the labels are wrong.
+    """
+    n_classes, own = probs.shape[1], (np.arange(len(y)), y)
+
+    def maximise(sharpness: float) -> tuple[float, tuple[float, float]]:
+        p, share = sharpen(probs, sharpness)[own], 0.1
+        for _ in range(steps):
+            wrong = share * (1 - p) / (n_classes - 1)
+            share = float((wrong / ((1 - share) * p + wrong + _TINY)).mean())
+        likelihood = (1 - share) * p + share * (1 - p) / (n_classes - 1)
+        return float(np.log(likelihood + _TINY).sum()), (share, sharpness)
+
+    share, sharpness = _most_likely(list(map(maximise, SHARPNESS)))
+    if share < RIGHT:
+        return np.eye(n_classes), 1.0
+    transition = np.full((n_classes, n_classes), share / (n_classes - 1))
+    np.fill_diagonal(transition, 1 - share)
+    return transition, sharpness
+
+
+def _most_likely(results: Sequence[tuple[float, Result]]) -> Result:
+    """The first of which the log-likelihood is within `MARGIN` of the highest."""
+    highest = max(likelihood for likelihood, _ in results)
+    return next(result for likelihood, result in results if likelihood >= highest - MARGIN)
 
 
 def with_forward_logits(

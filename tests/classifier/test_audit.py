@@ -107,6 +107,18 @@ def test_wrong_labels_are_found_and_counted(data: tuple[np.ndarray, ...], frame:
     np.testing.assert_array_equal(contradicted, distances.argmin(1))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_wrong_labels_of_many_classes_of_few_rows_are_found(share: float) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 10)
+    X = rng.normal(size=(40, 8))[y] * 4 + rng.normal(size=(400, 8))
+    labels = np.where(rng.random(400) < share, (y + rng.integers(1, 40, size=400)) % 40, y)
+    result, wrong = find_label_issues(X, labels, **SETTINGS), labels != y
+    assert result.attrs["evident"] == (share > 0)
+    assert abs((1 - result["label_quality"]).mean() - wrong.mean()) < 0.04
+    assert (result["is_label_issue"] == wrong).mean() > 0.95
+
+
 def test_right_labels_are_kept() -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(3, size=600)

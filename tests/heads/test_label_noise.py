@@ -125,6 +125,21 @@ def test_right_labels_are_left_alone(rng):
     np.testing.assert_allclose(estimate.transition, np.eye(4), atol=0.02)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_the_share_of_wrong_labels_of_many_classes_is_estimated(rng, share, power):
+    """Also from probabilities that are less sure than they should be."""
+    probs = rng.dirichlet(np.full(50, 0.03), size=4000)
+    y = (rng.random((4000, 1)) > probs.cumsum(1)).sum(1).clip(0, 49)
+    wrong = rng.random(4000) < share
+    y[wrong] = (y[wrong] + rng.integers(1, 50, size=wrong.sum())) % 50
+    transition, sharpness = noise.expect_uniform(noise.sharpen(np.maximum(probs, 1e-12), power), y)
+    np.testing.assert_allclose(transition.sum(1), 1)
+    np.testing.assert_allclose(1 - np.diag(transition), share, atol=0.03)
+    if share:
+        assert sharpness == 1 / power
+
+
 @pytest.mark.parametrize("rows", [36, 200, 260])
 def test_rows_that_are_too_few_are_known_before_they_are_fitted(rng, rows):
     """Even if each of four classes is predicted for a quarter of the rows."""

@@ -35,10 +35,11 @@ def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     output = tmp_path / "issues.csv"
     out = succeeded("audit", flowers, "--target", "kind", "-o", output, "--top", 3)
-    assert "of 150 labels are probably wrong; expected number of wrong labels" in out
-    assert "label noise is not evident" in out, "of three wrong labels"
+    assert "3 of 150 labels are probably wrong; expected number of wrong labels" in out
+    assert "label noise is not evident" not in out
     frame = pd.read_csv(output, index_col="row")
     assert len(frame) == 150
+    assert np.flatnonzero(frame["is_label_issue"]).tolist() == WRONG
     lines = [f"iris.csv line {row + 2}" for row in WRONG]
     assert set(frame["label_quality"].nsmallest(3).index) == set(lines)
     assert all(line in out for line in lines)
@@ -47,9 +48,16 @@ def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     succeeded("fit", flowers, "--target", "kind", "-o", tmp_path / "m", "--test", 0)
     answer = json.loads(succeeded("audit", tmp_path / "m", "--top", 3, "--json"))
     assert {issue["id"] for issue in answer["issues"]} == set(WRONG)
-    assert (answer["flagged"] >= 2, answer["evident"]) == (True, False)
+    assert (answer["flagged"], answer["evident"]) == (3, True)
     assert answer["wrong_low"] <= answer["wrong"] <= answer["wrong_high"]
     assert answer["pairs"][0]["flagged"] >= 1
+
+
+def test_right_labels_are_no_evidence(flowers: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(flowers).drop(WRONG)
+    frame.to_csv(tmp_path / "right.csv", index=False)
+    out = succeeded("audit", tmp_path / "right.csv", "--target", "kind")
+    assert "label noise is not evident" in out
 
 
 def test_plots(flowers: Path, tmp_path: Path) -> None:
