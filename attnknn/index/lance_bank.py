@@ -38,7 +38,7 @@ from attnknn.index.lance_table import (
 )
 from attnknn.index.validation import format_ids
 
-_NEXT_ID, _CHANGE = "attnknn.next_id.", "attnknn.change"
+_NEXT_ID = "attnknn.next_id."
 _UNINDEXED = 10_000  # rows, up to which an exhaustive search takes no longer
 _SAMPLE = 64  # rows per centroid that k-means reads
 _EXACT_ROWS = 10_000_000  # up to which lists hold vectors; above, codes of a sixteenth of their size or so
@@ -162,23 +162,26 @@ class LanceBank(LanceRows):
         InputError if another did the same since this version, so that of two changes at once one is refused.
         """
         table = self.table.checkout_version(self.version)
-        # A key for each, since after an erasure lance sees no conflict with what was before it.
-        earlier = {name: None for name in table.config() if name.startswith(_NEXT_ID)}
-        table.update_config(earlier | {f"{_NEXT_ID}{next_id}": "", _CHANGE: uuid4().hex})
+        # A key for each call, since after an erasure lance sees no conflict with what was before it.
+        earlier, own = replace(self, table=table)._marks, f"{_NEXT_ID}{next_id}.{uuid4().hex}"
+        table.update_config({**dict.fromkeys(earlier), own: ""})
         bank = replace(self, table=table)
-        require(bank.next_id == next_id, f"{table.uri}: another process changed it meanwhile; run again")
+        require(bank._marks == [own], f"{table.uri}: another process changed it meanwhile; run again")
         return bank
+
+    @property
+    def _marks(self) -> list[str]:
+        return sorted(name for name in self.table.config() if name.startswith(_NEXT_ID))
 
     @property
     def next_id(self) -> int:
         """Id of `with_next_id`, or 0."""
-        keys = (name for name in self.table.config() if name.startswith(_NEXT_ID))
-        return max((int(name.removeprefix(_NEXT_ID)) for name in keys), default=0)
+        return max((int(mark.removeprefix(_NEXT_ID).partition(".")[0]) for mark in self._marks), default=0)
 
     @property
     def change(self) -> str:
         """A mark of the last call of `with_next_id`, by this or another process."""
-        return self.table.config().get(_CHANGE, "")
+        return " ".join(self._marks)
 
     @one_line_errors
     def add(self, z: ArrayLike, ids: ArrayLike, **columns: np.ndarray) -> "LanceBank":

@@ -59,7 +59,8 @@ class LanceRows:
         table = open_table(uri, version=version, index_cache_size_bytes=cache_bytes)
         known = {"id", "vector"} <= set(table.schema.names) and {METRIC, UUID} <= set(table.schema.metadata or {})
         require(known, f"{uri}: another program's table; this library's have columns id and vector, and a metric")
-        return cls(table, **options)
+        with one_line(table):
+            return cls(table, **options)
 
     @cached_property
     def centroids(self) -> np.ndarray:

@@ -146,8 +146,9 @@ def refuse_earlier_changes(table: Any) -> Any:
 
 
 def files_of(table: Any) -> list[str]:
-    """Files in the folder of a table."""
-    return table.all_files().read_all()["path"].to_pylist()
+    """Files in the folder of a table, without the empty objects that mark folders of object storage."""
+    files = table.all_files().read_all()
+    return [path for path, size in zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True) if size]
 
 
 def delete_files(table: Any, files: Sequence[str]) -> None:
@@ -191,12 +192,13 @@ def one_line(table: Any) -> Iterator[None]:
     """Raise InputError in place of lance's errors."""
     try:
         yield
-    except InputError:
-        raise
-    except (ValueError, OSError, RuntimeError) as error:
+    except BaseException as error:
+        panics = type(error).__name__ == "PanicException"  # of lance, where a file is gone
+        if isinstance(error, InputError) or not (panics or isinstance(error, ValueError | OSError | RuntimeError)):
+            raise
         require(not is_conflict(error), f"{table.uri}: another process changed it meanwhile; run again")
         message = f"{table.uri}: version {table.version} ({reason_of(error)})"
-        if "not found" not in str(error).lower():
+        if not panics and "not found" not in str(error).lower():
             raise InputError(message) from error
         remedy = "rows were forgotten since, or the table was moved: load the model again"
         raise ChangedError(f"{message}; {remedy}") from error
@@ -217,6 +219,6 @@ def is_conflict(error: BaseException) -> bool:
     return type(error).__name__ == "CommitConflictError" or bool(_CONFLICT.search(str(error)))
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """First line of an error of lance, without places in its source."""
     return str(error).partition(", /")[0].splitlines()[0][:200]

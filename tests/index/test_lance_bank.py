@@ -27,6 +27,7 @@ from attnknn.index.nearest_rows import NearestRows
 
 N, B, D, K = 1201, 67, 13, 11
 LISTS = 17
+PanicException = type("PanicException", (BaseException,), {})  # as pyo3 names it
 RNG = np.random.default_rng(0)
 CENTRES = 3 * RNG.normal(size=(LISTS, D))
 Z = (CENTRES[RNG.integers(LISTS, size=N)] + RNG.normal(size=(N, D))).astype(np.float32)
@@ -340,8 +341,9 @@ def test_files_of_a_killed_addition_are_erased(tmp_path: Path) -> None:
     assert files_with(tmp_path, Z[7]) == 0
 
 
+@pytest.mark.parametrize("next_id", [N + 20, N + 50])
 def test_ids_that_another_took_before_an_erasure_are_not_taken_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_id: int
 ) -> None:
     bank = small_bank(tmp_path)
     update = lance.LanceDataset.update_config
@@ -353,8 +355,20 @@ def test_ids_that_another_took_before_an_erasure_are_not_taken_again(
 
     monkeypatch.setattr(lance.LanceDataset, "update_config", late)
     with pytest.raises(InputError, match="another process changed it meanwhile"):
-        bank.with_next_id(N + 20)
+        bank.with_next_id(next_id)
     assert bank.latest().next_id == N + 50
+
+
+@pytest.mark.parametrize("error", [OSError("a"), RuntimeError("a"), PanicException("a")])
+def test_errors_of_lance_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    bank = small_bank(tmp_path)
+
+    def fails(*args: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(lance.LanceDataset, "create_index", fails)
+    with pytest.raises(InputError, match=r"rows\.lance: version \d+ \(a\)"):
+        bank.indexed(LISTS)
 
 
 def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:
@@ -470,6 +484,8 @@ def test_object_storage(monkeypatch: pytest.MonkeyPatch) -> None:
         smaller = bank.remove([1])
         assert len(LanceBank.open("s3://rows/a.lance")) == N - 1
         assert len(LanceBank.open("s3://rows/a.lance", version=bank.version)) == N
-        assert len(erase(smaller, [2])) == N - 2
+        written(smaller, Z[2:3], N)  # killed before its commit
+        smaller = erase(smaller, [2])
+        assert len(erase(smaller, [3])) == N - 3
     finally:
         server.stop()
