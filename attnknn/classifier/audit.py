@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from attnknn.classifier.explain import check_row_ids
 from attnknn.classifier.fitting import estimate_noise
 from attnknn.classifier.held_out import fold_parts, held_out_space
 from attnknn.classifier.memory import Memory
@@ -192,7 +191,7 @@ def audit_memory(
 
 
 class AuditMixin:
-    """Mixin with `audit` and `relabel`."""
+    """Mixin with `audit`."""
 
     n_neighbors: int
     device: str
@@ -236,22 +235,3 @@ class AuditMixin:
         for name in ("supported_by", "contradicted_by"):
             frame[name] = np.where(frame[name] >= 0, memory.ids[frame[name]], -1)
         return frame.set_index(memory.ids)
-
-    def relabel(self, ids: Any, y: Any) -> Self:
-        """Give rows of the memory other labels, of classes of the model, without refitting the head.
-
-        As with `partial_fit` they are taken as right. The rows have new ids, the next ones, in the order of `ids`.
-
-        Raises:
-            ValueError: an id is not in the memory, or repeated, or a label is unknown.
-        """
-        check_is_fitted(self)
-        ids, labels = check_row_ids(ids), self._encode_labels("y", np.asarray(y))
-        require(len(ids) == len(np.unique(ids)) == len(labels), f"ids: give each once; {len(labels)} labels")
-        require(isinstance(self.memory_, Memory), "relabel: the rows are in a table; forget them, and add them anew")
-        memory = cast(Memory, self.memory_)
-        with memory.lock.writing(), self._threads():
-            positions = memory.require_positions(ids)
-            memory.add(memory.vectors(positions), labels, memory.weight[positions])
-            memory.forget(ids)
-        return self

@@ -16,7 +16,8 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples, check_i
 
 from attnknn.classifier.audit import AuditMixin
 from attnknn.classifier.blocks import labelled_blocks
-from attnknn.classifier.explain import ExplainMixin, check_row_ids
+from attnknn.classifier.changes import ChangeMixin
+from attnknn.classifier.explain import ExplainMixin
 from attnknn.classifier.fitting import NULL_SCORES, fit_and_calibrate
 from attnknn.classifier.held_out import (
     fold_parts,
@@ -47,7 +48,7 @@ _FEW_HIDDEN = 0.01  # share of a table's rows that the statistics of the others 
 FAR = 99.9  # distance percentile from which a row is far from the memory
 
 
-class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, BaseEstimator):
+class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier with learned attention weights and calibrated probabilities.
 
     A prediction is the weighted vote of a query's k nearest training rows and of a null neighbour of each class:
@@ -133,6 +134,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
+    new_classes_ : ndarray
+        Those of rows added since `fit`, which the head and the calibration do not know; see `predict_set`.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -381,7 +384,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
         held_out: tuple[Any, Any] | None,
     ) -> None:
         """Fit and calibrate the head; `sims` (M,) are of held-out rows to their nearest in the memory."""
-        self.memory_ = memory
+        self.memory_, self.new_classes_ = memory, self.classes_[:0]
         self.usual_distances_ = np.sort(self._distances(sims))
         gpus = [] if device == "cpu" else [device]
         with torch.random.fork_rng(devices=gpus):  # keeps the caller's random state
@@ -486,15 +489,19 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
 
     def predict_with_percentiles(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """`predict_proba` and `distance_percentiles` by one search."""
+        probabilities, nearest, _ = self._predict(X)
+        return probabilities, self._percentiles(nearest)
+
+    def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Probabilities, similarities of the nearest rows, and `classes_`, which another thread may change."""
         z = self._queries(X)
         with self._reading(), self._threads():
-            probabilities, nearest = self._predictor().predict(z)
-        return probabilities, self._percentiles(nearest)
+            return *self._predictor().predict(z), self.classes_
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row (B,)."""
-        top = self.predict_proba(X).argmax(1)
-        return self.classes_[top]
+        probabilities, _, classes = self._predict(X)
+        return classes[probabilities.argmax(1)]
 
     def abstains(self, X: Any) -> np.ndarray:
         """Whether the confidence of each prediction (B,) is below `abstain`."""
@@ -506,7 +513,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
         The coverage is marginal over exchangeable rows, and approximate, since the calibration rows also stopped the
         training. The most probable class is always included, and every class for rows far from the memory (see
         `distance_percentiles`), whose probabilities the calibration knows nothing of. It does not change as rows are
-        added or forgotten.
+        added or forgotten. Of `new_classes_` the rows themselves calibrate, each predicted without some others of its
+        class: so the coverage of each new class is 1 − alpha, and one of fewer than 1/alpha − 1 rows is in all sets.
         """
         probabilities, percentiles = self.predict_with_percentiles(X)
         return self.sets_from_proba(probabilities, alpha, percentiles)
@@ -517,60 +525,9 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ClassifierMixin, Ba
         """Prediction sets of `predict_set` from probabilities (B, C) and distance percentiles (B,)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
         top = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
-        sets = top | (p_values(self._held_out, log_complement(probabilities)) > alpha)
+        scores = log_complement(probabilities)
+        p = p_values(self._held_out, scores)
+        for number, own in self._scores_of_new_classes().items():
+            p[:, number] = p_values(own, scores[:, number])
+        sets = top | (p > alpha)
         return sets if percentiles is None else sets | (percentiles >= FAR)[:, None]
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to the memory without refitting the head. The first call is `fit`.
-
-        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows. Labels of
-        added rows are taken as right, with `label_noise` too.
-
-        Args:
-            classes: (C,) possible labels; only read by the first call, to check y.
-            sample_weight: as in `fit`, in its units.
-
-        Raises:
-            ValueError: a label that `fit` did not see.
-        """
-        if not hasattr(self, "memory_"):
-            if classes is not None:
-                unknown = np.setdiff1d(y, classes)
-                require(len(unknown) == 0, f"y: labels {', '.join(map(str, unknown))} are not in classes")
-            return self.fit(X, y, sample_weight)
-        X, y = self._validated(X, y, reset=False)
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        X, y, weight = (array[weight > 0] for array in (X, y, weight))
-        labels = self._encode_labels("y", y)
-        if len(X):
-            with self.memory_.lock.writing(), self._threads():
-                self.memory_.add(self._vectors(X), labels, self._relative(weight))
-        return self
-
-    def update_statistics(self) -> Self:
-        """Compute the neighbour statistics of a table (see `storage`) anew, so that they know of rows added since.
-
-        Also takes the newest version of the table, with rows that another model added or forgot, or this one before it
-        was killed. Without `storage` neighbour statistics follow every change.
-        """
-        check_is_fitted(self)
-        with self.memory_.lock.writing(), self._threads():
-            self.memory_.update_statistics(resolve_device(self.device), cluster=self.cluster)
-        return self
-
-    def forget(self, ids: Any) -> Self:
-        """Remove rows from the memory by their ids, without refitting the head.
-
-        With `storage` all files with their vectors are written anew, and other versions of the table deleted; models
-        saved earlier then take the rows that are left. Forget many rows at once. After a kill or an error midway,
-        `update_statistics` and `forget([])` complete it.
-
-        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on the rows left.
-
-        Raises:
-            ValueError: an id is not in the memory, or fewer than two rows would be left.
-        """
-        check_is_fitted(self)
-        with self.memory_.lock.writing(), self._threads():
-            self.memory_.forget(check_row_ids(ids))
-        return self

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnknn.classifier.classes import by_class, renumbered, transition_by_class
 from attnknn.classifier.linear import LinearClassifier, fit_linear
 from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest
 from attnknn.core.errors import require
@@ -137,6 +138,17 @@ class Memory(BaseMemory):
         self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = (), cluster: str | None = None
     ) -> None:
         """Do nothing: neighbour statistics follow every change."""
+
+    def rows_by_class(self) -> Int[np.ndarray, " C"]:
+        """Number of rows that have, or were given, the label of each class."""
+        return np.bincount(np.concatenate([self.y, self.given_y]), minlength=len(self.sums))
+
+    def with_classes(self, classes: np.ndarray, source: Int[np.ndarray, " C"]) -> "Memory":
+        result, n_classes = self._copy(), len(self.sums)
+        result.y, result.given_y = (renumbered(y, source, n_classes) for y in (self.y, self.given_y))
+        result.sums, result.linear = by_class(self.sums, source, 0), None
+        result.transition = transition_by_class(self.transition, source)
+        return result
 
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":
         positions = self.positions(np.asarray(ids, dtype=np.int64))

@@ -76,6 +76,14 @@ class BaseMemory(ABC):
         """Linear classifier of the rows, without those of some ids."""
 
     @abstractmethod
+    def rows_by_class(self) -> Int[np.ndarray, " C"]:
+        """Number of rows of each class."""
+
+    @abstractmethod
+    def with_classes(self, classes: np.ndarray, source: Int[np.ndarray, " C"]) -> "BaseMemory":
+        """Copy of the same rows with other classes; see `classes.sources`."""
+
+    @abstractmethod
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "BaseMemory":
         """Copy with another class number for some rows; statistics are recomputed for the rows `neighbour_ids`."""
 

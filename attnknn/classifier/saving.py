@@ -33,6 +33,7 @@ class SaveMixin(BaseEstimator):
     """Mixin with `save`, `load` and pickling."""
 
     classes_: np.ndarray
+    new_classes_: np.ndarray
     memory_: BaseMemory
     head_: AnyHead
     calibration_: tuple[np.ndarray, np.ndarray]
@@ -79,6 +80,7 @@ class SaveMixin(BaseEstimator):
         }
         arrays = {"origin": self._origin, "held_out": self._held_out, "usual_distances": self.usual_distances_}
         arrays["scale"], arrays["bias"] = self.calibration_
+        arrays["new_classes"] = np.searchsorted(self.classes_, self.new_classes_)
         if self.transition_ is not None:
             arrays["transition"] = self.transition_
         with self._reading():
@@ -107,6 +109,7 @@ class SaveMixin(BaseEstimator):
             model.calibration_, model.transition_ = (arrays["scale"], arrays["bias"]), arrays.get("transition")
             if model.transition_ is not None:
                 cast(Memory, memory).transition = model.transition_
+            model.new_classes_ = model.classes_[arrays.get("new_classes", np.empty(0, np.int64))]
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own

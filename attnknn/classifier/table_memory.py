@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnknn.classifier.classes import by_class
 from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest, near_statistics
 from attnknn.classifier.table_statistics import StatisticsOfPart, class_numbers
 from attnknn.core.cluster import run_tasks
@@ -170,6 +171,19 @@ class TableMemory(BaseMemory):
 
     def linear_classifier(self, without: Sequence[int] | np.ndarray = ()) -> NoReturn:
         raise InputError("null_scores: linear needs all rows in memory; leave storage None")
+
+    def rows_by_class(self) -> Int[np.ndarray, " C"]:
+        return self.counts
+
+    def with_classes(self, classes: np.ndarray, source: Int[np.ndarray, " C"]) -> "TableMemory":
+        result = object.__new__(type(self))
+        vars(result).update(vars(self))
+        result.labels, result.counts, result.sums = (
+            classes,
+            by_class(self.counts, source, 0),
+            by_class(self.sums, source, 0),
+        )
+        return result
 
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> NoReturn:
         raise InputError("how: relabel needs all rows in memory; with storage take forget")

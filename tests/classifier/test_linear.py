@@ -156,7 +156,7 @@ def test_added_and_forgotten_rows_leave_a_refit() -> None:
     model.forget(kept[y_kept == 2])
     probabilities = model.predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(1), 1)
-    assert (probabilities[:, 2] < 0.1).all()
+    assert probabilities.shape == (len(X), 2)
     assert (probabilities > 0).all()
 
 

@@ -11,11 +11,9 @@ import typer
 
 from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, changing, check_stdin
 from attnknn.app.commands.output import with_progress
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from attnknn.app.model.inputs import Batch
     from attnknn.app.model.model import Model
 
@@ -26,6 +24,7 @@ def add(
     label: str = typer.Option(None, help="Label of all added rows."),
     target: str = typer.Option(None, help="For CSV files: the column of the labels."),
     rows: Path = typer.Option(None, help="A CSV or .npy file with a label for each row, needed for .npy inputs."),
+    new_classes: bool = typer.Option(False, help="Labels that the model does not know become classes of it."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
@@ -36,14 +35,21 @@ def add(
     check_stdin(inputs)
     with changing(model) as loaded:
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
-        labels = _labels(loaded, batches, label, target, rows)
+        texts = _labels(loaded, batches, label, target, rows)
+        unknown = sorted(set(texts) - set(map(str, loaded.classifier.classes_)))
+        try:
+            labels = loaded.parse_labels(texts, new_classes)
+        except InputError as error:
+            raise InputError(f"{error}" if new_classes else f"{error}; --new-classes adds others") from None
         held_out = ~loaded.cases_in_memory()
         if target is not None and rows is None:
             batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
         ids = loaded.add(batches, labels)
         size = len(loaded.classifier.memory_)
         cases = int((held_out & loaded.cases_in_memory()).sum())
-    _report(model, "added", ids, size, as_json, {"test_cases": cases})
+    _report(model, "added", ids, size, as_json, {"test_cases": cases, "new_classes": unknown})
+    if unknown and not as_json:
+        typer.echo(f"new classes: {', '.join(unknown[:20])}")
     if cases and not as_json:
         typer.echo(f"test cases among them, which are no longer held out: {cases:,}")
 
@@ -71,16 +77,16 @@ def forget(
 
 def _labels(
     model: "Model", batches: list["Batch"], label: str | None, target: str | None, rows: Path | None
-) -> "np.ndarray":
+) -> list[str]:
     names = [name for batch in batches for name in batch.names]
     if label is not None:
-        return model.parse_labels([label] * len(names))
+        return [label] * len(names)
     if rows is not None:
         from attnknn.app.model.labelled_rows import read_labels
 
         file_labels, _ = read_labels(rows, target, getattr(model.input, "layout", {}))
         require(len(file_labels) == len(names), f"{rows}: {len(file_labels)} labels for {len(names)} rows")
-        return model.parse_labels(list(file_labels))
+        return list(file_labels)
     labels: list[str] = []
     for batch in batches:
         require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
@@ -88,10 +94,10 @@ def _labels(
         column = batch.values[target]
         require(not column.isna().any(), f"{column.isna().idxmax()}: no label in column {target!r}; add one")
         labels += column.tolist()
-    return model.parse_labels(labels)
+    return labels
 
 
-def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool, more: dict[str, int]) -> None:
+def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool, more: dict[str, object]) -> None:
     if as_json:
         typer.echo(json.dumps({action: ids, "rows": size, **more}))
         return

@@ -26,6 +26,7 @@ from attnknn.index.validation import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
 DECISIONS = ("keep", "relabel", "forget")  # about a label that may be wrong
+_LABELS = {"U": str, "O": str, "i": int, "u": int, "f": float}  # a label of a type of array from a text
 _MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, relabelling is reported
 
 
@@ -99,13 +100,19 @@ class Model:
 
         self.classifier.save(folder, write_input, self._load)
 
-    def parse_labels(self, texts: Sequence[str]) -> np.ndarray:
-        """Labels in the classifier's dtype from strings; raise InputError if one is not a class of the model."""
-        classes = {str(label): label for label in self.classifier.classes_}
+    def parse_labels(self, texts: Sequence[str], new_classes: bool = False) -> np.ndarray:
+        """Labels of the classifier's type from strings; InputError if one is no class, unless new ones are allowed."""
+        classes, kind = {str(label): label for label in self.classifier.classes_}, self.classifier.classes_.dtype.kind
         unknown = sorted({text for text in texts if text not in classes})
         listed = ", ".join(list(classes)[:20]) + (", …" if len(classes) > 20 else "")
-        require(not unknown, f"label {', '.join(unknown[:5])}: not a class of this model; its classes are {listed}")
-        return np.array([classes[text] for text in texts], dtype=self.classifier.classes_.dtype)
+        names = ", ".join(unknown[:5])
+        require(new_classes or not unknown, f"label {names}: not a class of this model; its classes are {listed}")
+        require("" not in unknown, "label: empty; give the new class a name")
+        try:
+            classes |= {text: _LABELS[kind](text) for text in unknown}
+        except (KeyError, ValueError):
+            raise InputError(f"label {names}: of another type than the classes of this model, {listed}") from None
+        return np.array([classes[text] for text in texts], dtype=None if unknown else self.classifier.classes_.dtype)
 
     def add(self, batches: Sequence[Batch], labels: np.ndarray) -> list[int]:
         """Add rows to the memory, all or none, and return their ids."""
@@ -121,6 +128,7 @@ class Model:
         first = self.classifier.memory_.next_id
         self.classifier.partial_fit(self.with_names(vectors), labels)
         self.examples = examples
+        self._drop_cases()
         return list(range(first, self.classifier.memory_.next_id))
 
     def forget(self, ids: Sequence[int]) -> None:
@@ -131,6 +139,7 @@ class Model:
         remaining = np.delete(np.arange(len(self.memory)), self.positions(ids))
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
+        self._drop_cases()
 
     def relabel(self, ids: Sequence[int], labels: np.ndarray) -> None:
         """Give rows of the memory other labels, and new ids, see `AttnKNNClassifier.relabel`."""
@@ -138,6 +147,14 @@ class Model:
         self.classifier.relabel(list(ids), labels)
         remaining = np.delete(np.arange(len(self.memory)), positions)
         self.examples = self.examples.take(np.concatenate([remaining, positions]))
+        self._drop_cases()
+
+    def _drop_cases(self) -> None:
+        """Drop test cases of classes that the classifier no longer has."""
+        if self.cases is not None:
+            known = np.isin(self.cases.labels, self.classifier.classes_)
+            if not known.all():
+                self.cases = self.cases.take(np.flatnonzero(known)) if known.any() else None
 
     def apply_decisions(self, decisions: Sequence[tuple[int, str, str]]) -> dict[str, int]:
         """Keep, relabel or forget rows of the memory, all or none.

@@ -138,9 +138,10 @@ def _ask(session: Session, request: Request, body: dict[str, Any]) -> dict[str, 
 
 
 def _add(session: Session, _: Request, body: dict[str, Any]) -> dict[str, Any]:
+    new_class = body.pop("new_class", False)
     valid = set(body) == {"query", "label"} and all(isinstance(value, str) for value in body.values())
-    require(valid, 'give {"query": "case/3", "label": "…"}')
-    return session.add(body["query"], body["label"])
+    require(valid and isinstance(new_class, bool), 'give {"query": "case/3", "label": "…"}, and "new_class": true')
+    return session.add(body["query"], body["label"], new_class)
 
 
 def _forget(session: Session, _: Request, body: dict[str, Any]) -> dict[str, Any]:

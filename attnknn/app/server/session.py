@@ -222,16 +222,25 @@ class Session:
             counts = {"total": len(rows), "of": len(held_out), "wrong": int((~correct[held_out]).sum()), "start": start}
             return {**counts, "cases": page, "state": self._state()}
 
-    def add(self, name: str, label: str) -> dict[str, Any]:
-        """Add a query to the memory."""
+    def add(self, name: str, label: str, new_class: bool = False) -> dict[str, Any]:
+        """Add a query to the memory, also with the label of a new class."""
         with self._lock.writing():
             query = self._query(name)
             if query.memory_id is not None:
                 raise RequestError(409, f"row {query.memory_id} is in the memory already; forget it first")
             example = query.examples.take(np.array([query.row]))
-            (row_id,) = self._model.add_vectors(query.vector, example, self._model.parse_labels([label]))
-            self._version += 1
+            labels = self._model.parse_labels([label], new_class)
+            with self._change():
+                (row_id,) = self._model.add_vectors(query.vector, example, labels)
             return {"id": row_id, "state": self._state()}
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Note a change of the memory; with other classes it is another model to the page."""
+        classes = self._model.classifier.classes_
+        yield
+        self._version += 1
+        self._models += not np.array_equal(classes, self._model.classifier.classes_)
 
     def forget(self, ids: Sequence[Any]) -> dict[str, Any]:
         """Remove rows from the memory."""
@@ -239,8 +248,8 @@ class Session:
         valid = valid and all(type(row_id) is int and 0 <= row_id < 2**62 for row_id in ids)
         require(valid, f"ids: give a list of 1 … {MAX_FORGOTTEN} row ids")
         with self._lock.writing():
-            self._model.forget(ids)
-            self._version += 1
+            with self._change():
+                self._model.forget(ids)
             return {"ids": ids, "state": self._state()}
 
     def _label_review(self) -> LabelReview:
@@ -265,8 +274,8 @@ class Session:
     def apply_decisions(self) -> dict[str, Any]:
         """Change the memory by the decisions."""
         with self._lock.writing():
-            counts = self._label_review().apply(self._model)
-            self._version += 1
+            with self._change():
+                counts = self._label_review().apply(self._model)
             return {**counts, "state": self._state()}
 
     def decisions(self) -> str:

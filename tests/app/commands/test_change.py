@@ -119,3 +119,23 @@ def test_added_test_cases_are_counted_and_no_longer_held_out(copied: Path) -> No
     after = Model.load(copied / "pictures")
     assert after.cases_in_memory()[picture]
     assert added["test_cases"] == (after.cases.labels == "left").sum()
+
+
+def test_a_new_class_is_added_and_forgotten(copied: Path) -> None:
+    model, z = copied / "vectors", copied / "new.npy"
+    own = Model.load(model)
+    np.save(z, own.cases.vectors[:3])
+    assert "not a class of this model" in refused("add", model, z, "--label", "sideways")
+    assert "--new-classes adds others" in refused("add", model, z, "--label", "sideways")
+    out = succeeded("add", model, z, "--label", "sideways", "--new-classes")
+    assert "new classes: sideways" in out
+    grown = Model.load(model)
+    assert grown.classifier.classes_.tolist() == ["down", "sideways", "up"]
+    np.testing.assert_array_equal(grown.cases.labels, own.cases.labels)
+    added = json.loads(succeeded("add", model, z, "--label", "left", "--new-classes", "--json"))
+    assert added["new_classes"] == ["left"]
+    up = grown.memory.ids[grown.memory.y == 2].tolist()
+    succeeded("forget", model, *up)
+    left = Model.load(model)
+    assert left.classifier.classes_.tolist() == ["down", "left", "sideways"]
+    np.testing.assert_array_equal(left.cases.labels, own.cases.labels[own.cases.labels == "down"])

@@ -94,6 +94,9 @@ def test_a_saved_classifier_loads_as_a_model_of_vectors(tmp_path: Path) -> None:
     assert model.parse_labels(["1", "0"]).tolist() == [1, 0]
     with pytest.raises(InputError, match="label 2: not a class of this model; its classes are 0, 1"):
         model.parse_labels(["2"])
+    assert model.parse_labels(["2", "1"], new_classes=True).tolist() == [2, 1]
+    with pytest.raises(InputError, match="label two: of another type than the classes of this model, 0, 1"):
+        model.parse_labels(["two"], new_classes=True)
 
 
 def test_answers_are_those_of_explain(table: tuple[Path, Model, dict]) -> None:

@@ -59,6 +59,19 @@ def test_adding_a_test_case_with_a_picture(models: dict[str, Path]) -> None:
     assert images.get("/api/calibration").json() | {"state": 0} == calibration | undone
 
 
+def test_a_new_class_comes_and_goes(models: dict[str, Path]) -> None:
+    client = client_of(models["table"])
+    first = client.get("/api/model").json()
+    added = client.post("/api/add", json={"query": "case/0", "label": "quince", "new_class": True}).json()
+    about = client.get("/api/model").json()
+    assert about["classes"] == sorted([*first["classes"], "quince"])
+    assert added["state"]["model"] == about["state"]["model"] == first["state"]["model"] + 1
+    answer = client.get("/api/case/0").json()["answer"]
+    assert {entry["label"] for entry in answer["probabilities"]} == {*about["classes"]}
+    client.post("/api/forget", json={"ids": [added["id"]]})
+    assert client.get("/api/model").json()["classes"] == first["classes"]
+
+
 def test_invalid_changes(table: TestClient) -> None:
     size = table.get("/api/model").json()["state"]["memory"]
     add, forget = ("/api/add", "/api/forget")
@@ -69,6 +82,8 @@ def test_invalid_changes(table: TestClient) -> None:
         (add, {"query": "case/99999", "label": "apple"}, 404, "no test case 99999"),
         (add, {"query": "asked/none", "label": "apple"}, 404, "ask it again"),
         (add, {"query": "../../model.json", "label": "apple"}, 404, "a query is"),
+        (add, {"query": "case/3", "label": "", "new_class": True}, 400, "give the new class a name"),
+        (add, {"query": "case/3", "label": "pear", "new_class": 1}, 400, "give {"),
         (add, {"query": "case/3"}, 400, "give {"),
         (add, {"query": "case/3", "label": 3}, 400, "give {"),
         (forget, {"ids": [10**18]}, 400, "not in the memory"),

@@ -46,10 +46,11 @@ def open_page(browser: Any, models: dict[str, Path]) -> Iterator[OpenPage]:
             page = stack.enter_context(browser.new_context(viewport={"width": 1280, "height": 800})).new_page()
             page.set_default_timeout(8000)
             page.home, page.errors, page.questions, page.confirms = home, errors, [], True
+            page.answers = ""  # to prompts
 
             def on_dialog(dialog: Any) -> None:
                 page.questions.append(f"{dialog.type}: {dialog.message}")
-                (dialog.accept if page.confirms else dialog.dismiss)()
+                dialog.accept(page.answers) if page.confirms else dialog.dismiss()
 
             def on_request(request: Any) -> None:
                 if not request.url.startswith((home, "data:", "blob:")):
@@ -66,7 +67,7 @@ def open_page(browser: Any, models: dict[str, Path]) -> Iterator[OpenPage]:
 
         yield open_model
     assert errors == []
-    assert all(question.startswith("confirm: ") for page in pages for question in page.questions)
+    assert all(question.startswith(("confirm: ", "prompt: ")) for page in pages for question in page.questions)
 
 
 def answer(page: Any) -> str:
@@ -185,7 +186,7 @@ def test_add_forget_and_reset(open_page: OpenPage, loaded: dict[str, Model]) -> 
     page, new = open_page("table", "#case/1"), len(loaded["table"].classifier.memory_)
     shows(page, changes=False)
     first = answer(page)
-    expect(page.locator("#add-label option")).to_have_text([HOSTILE, "apple", "melon"])
+    expect(page.locator("#add-label option")).to_have_text([HOSTILE, "apple", "melon", "a new class …"])
     page.locator("#add-label").select_option("melon")
     click(page, "#add")
     shows(page, comparison=f"Added as melon: row {new}.", changes="1 change, not saved")
@@ -209,6 +210,19 @@ def test_add_forget_and_reset(open_page: OpenPage, loaded: dict[str, Model]) -> 
     shows(page, changes=False, trail="Test case 0")  # reloaded
     page.goto(f"{page.home}#case/1")
     shows(page, trail="Test case 1", prediction=first)
+
+
+def test_a_new_class_is_added(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/1")
+    page.answers = "quince"
+    page.locator("#add-label").select_option("a new class …")
+    click(page, "#add")
+    expect(page.locator("#add-label option")).to_have_text([HOSTILE, "apple", "melon", "quince", "a new class …"])
+    shows(page, changes="1 change, not saved")
+    page.answers = ""
+    page.locator("#add-label").select_option("a new class …")
+    click(page, "#add")
+    shows(page, changes="1 change, not saved")
 
 
 def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> None:

@@ -193,8 +193,14 @@ async function changed(work, words) {
   await show(was.query);
 }
 
-const add = (label) =>
-  changed(() => api("/api/add", { query: current.query, label }), (done) => `Added as ${label}: row ${done.id}.`);
+const NEW_CLASS = " new class";  // no label begins with a space
+
+const add = (label) => {
+  const isNew = label === NEW_CLASS;
+  const name = isNew ? (prompt("Name of the new class") || "").trim() : label;
+  return name && changed(() => api("/api/add", { query: current.query, label: name, new_class: isNew }),
+    (done) => `Added as ${name}: row ${done.id}.`);
+};
 
 const forget = (ids) => changed(() => api("/api/forget", { ids }),
   () => (ids.length === 1 ? `Row ${ids[0]} forgotten.` : `${ids.length} rows forgotten.`));
@@ -344,7 +350,8 @@ function drawAnswer() {
   const ours = query.startsWith("memory/");
   const choose = h("select", { id: "add-label", "aria-label": "Label",
     onchange: () => { chosenLabel = { query, label: choose.value }; } },
-    about.classes.map((name) => h("option", { value: name }, name)));
+    about.classes.map((name) => h("option", { value: name }, name)),
+    h("option", { value: NEW_CLASS }, "a new class …"));
   choose.value = chosenLabel && chosenLabel.query === query ? chosenLabel.label : label || answer.prediction;
   replace($("answer"), h("div", { className: "stack" },
     h("div", { className: "query" },

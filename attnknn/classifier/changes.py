@@ -1,0 +1,194 @@
+"""Add, forget and relabel rows of a fitted classifier."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Self, cast
+
+import numpy as np
+from jaxtyping import Int
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from attnknn.classifier.classes import all_classes, by_class, sources, transition_by_class
+from attnknn.classifier.explain import check_row_ids
+from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory
+from attnknn.classifier.persistence import AnyHead, head_from_arrays, head_to_arrays
+from attnknn.classifier.predictor import Predictor
+from attnknn.core.device import resolve_device
+from attnknn.core.errors import require
+from attnknn.evaluation.conformal import true_class_scores
+
+_FOLDS, _ROWS = 10, 200  # of a new class, which calibrate its prediction sets
+# Weights of a head with an entry for each class.
+_BY_CLASS = ("label_scale", "label_bias", "prototype_bias", "prototype_move", "linear_bias")
+
+
+def head_by_class(head: AnyHead, source: Int[np.ndarray, " C"]) -> AnyHead:
+    """Head of the classes in their new order."""
+    config, arrays = head_to_arrays(head)
+    if not arrays:
+        return head
+    arrays |= {name: by_class(arrays[name], source) for name in _BY_CLASS if name in arrays}
+    return head_from_arrays({**config, "n_classes": len(source)}, arrays)
+
+
+class ChangeMixin:
+    """Mixin with `partial_fit`, `forget`, `relabel` and `update_statistics`."""
+
+    cluster: str | None
+    device: str
+    classes_: np.ndarray
+    new_classes_: np.ndarray
+    memory_: BaseMemory
+    head_: AnyHead
+    calibration_: tuple[np.ndarray, np.ndarray]
+    transition_: np.ndarray | None
+    fit: Callable[..., Self]
+    _validated: Callable[..., Any]
+    _vectors: Callable[[np.ndarray], np.ndarray]
+    _relative: Callable[[np.ndarray], np.ndarray]
+    _threads: Callable[[], AbstractContextManager[None]]
+    _predictor: Callable[[str], Predictor]
+    _new_scores: tuple[Any, dict[int, np.ndarray]] = (None, {})  # of a memory of some rows, next id and classes
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to the memory without refitting the head. The first call is `fit`.
+
+        Labels may be new: `classes_` then grows, and the columns of `predict_proba` with it; see `new_classes_`. With
+        `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows. Labels of
+        added rows are taken as right, with `label_noise` too.
+
+        Args:
+            classes: (C,) possible labels, for the first call: those without a row are in `classes_` too.
+            sample_weight: as in `fit`, in its units.
+
+        Raises:
+            ValueError: labels of another type than those of `fit`.
+        """
+        if not hasattr(self, "memory_"):
+            if classes is not None:
+                unknown = np.setdiff1d(y, classes)
+                require(len(unknown) == 0, f"y: labels {', '.join(map(str, unknown))} are not in classes")
+            self.fit(X, y, sample_weight)
+            if classes is not None:
+                self._change(all_classes(self.classes_, np.asarray(classes)))
+            return self
+        X, y = self._validated(X, y, reset=False)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        X, y, weight = (array[weight > 0] for array in (X, y, weight))
+        if len(X):
+            z, weight, labels = self._vectors(X), self._relative(weight), all_classes(self.classes_, y)
+            with self.memory_.lock.writing(), self._threads():
+                self._change(labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight))
+        return self
+
+    def _scores_of_new_classes(self) -> dict[int, np.ndarray]:
+        """Conformity scores of rows of each new class, by its number; computed anew after a change of the memory."""
+        if not len(self.new_classes_):
+            return {}
+        with self.memory_.lock.reading(), self._threads():
+            memory = self.memory_
+            key = len(memory), memory.next_id, len(self.classes_)
+            if self._new_scores[0] != key:
+                numbers = np.searchsorted(self.classes_, self.new_classes_).tolist()
+                self._new_scores = key, {number: self._own_scores(memory, number) for number in numbers}
+            return self._new_scores[1]
+
+    def _own_scores(self, memory: BaseMemory, number: int) -> np.ndarray:
+        """Scores of at most `_ROWS` rows of a class, each predicted without itself; none of a table, or of one row."""
+        if not isinstance(memory, Memory):
+            return np.empty(0)
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(memory.y == number))[:_ROWS]
+        if len(rows) < 2:
+            return np.empty(0)
+        predictor, scores = self._predictor("cpu"), []
+        for fold in np.array_split(rows, min(len(rows), _FOLDS)):
+            ids, z = memory.ids[fold].tolist(), memory.vectors(fold)
+            votes = np.concatenate([votes for *_, votes in predictor.batches(z, ids)])
+            scores.append(true_class_scores(predictor.calibrated(votes, ids), np.full(len(fold), number)))
+        return np.concatenate(scores)
+
+    def _change(self, classes: np.ndarray, change: Callable[[BaseMemory], object] = lambda memory: None) -> None:
+        """Let the memory and the fitted arrays have these classes, and change the memory; nothing after an error."""
+        memory, source = self.memory_, sources(self.classes_, classes)
+        if len(classes) == len(self.classes_):
+            change(memory)
+            return
+        values = {
+            "head_": head_by_class(self.head_, source),
+            "calibration_": tuple(by_class(array, source) for array in self.calibration_),
+            "transition_": transition_by_class(self.transition_, source),
+            "new_classes_": np.intersect1d(np.union1d(self.new_classes_, classes[source < 0]), classes),
+            "classes_": classes,
+        }
+        result = memory.with_classes(classes, source)
+        change(result)
+        vars(memory).update(vars(result))
+        vars(self).update(values)
+
+    def update_statistics(self) -> Self:
+        """Compute the neighbour statistics of a table (see `storage`) anew, so that they know of rows added since.
+
+        Also takes the newest version of the table, with rows that another model added or forgot, or this one before it
+        was killed. Without `storage` neighbour statistics follow every change.
+        """
+        check_is_fitted(self)
+        with self.memory_.lock.writing(), self._threads():
+            self.memory_.update_statistics(resolve_device(self.device), cluster=self.cluster)
+        return self
+
+    def forget(self, ids: Any) -> Self:
+        """Remove rows from the memory by their ids, without refitting the head.
+
+        A class whose last row is removed is no longer in `classes_`, which keeps two.
+
+        With `storage` all files with their vectors are written anew, and other versions of the table deleted; models
+        saved earlier then take the rows that are left. Forget many rows at once. After a kill or an error midway,
+        `update_statistics` and `forget([])` complete it.
+
+        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on the rows left.
+
+        Raises:
+            ValueError: an id is not in the memory, or fewer than two rows would be left.
+        """
+        check_is_fitted(self)
+        with self.memory_.lock.writing(), self._threads():
+            present = self._present_classes()
+            self.memory_.forget(check_row_ids(ids))
+            self._drop_classes(present)
+        return self
+
+    def _present_classes(self) -> np.ndarray:
+        return self.classes_[self.memory_.rows_by_class() > 0]
+
+    def _drop_classes(self, before: np.ndarray) -> None:
+        """Drop classes that were present before and are not now, but for two that are left."""
+        gone = np.setdiff1d(before, self._present_classes())
+        kept = np.setdiff1d(self.classes_, gone)
+        self._change(np.union1d(kept, gone[: max(0, 2 - len(kept))]))
+
+    def relabel(self, ids: Any, y: Any) -> Self:
+        """Give rows of the memory other labels, which may be new, without refitting the head.
+
+        As with `partial_fit` they are taken as right. The rows have new ids, the next ones, in the order of `ids`.
+
+        Raises:
+            ValueError: an id is not in the memory, or repeated, or labels are of another type than those of `fit`.
+        """
+        check_is_fitted(self)
+        ids, y = check_row_ids(ids), np.asarray(y)
+        require(len(ids) == len(np.unique(ids)) == len(y), f"ids: give each once; {len(y)} labels")
+        require(isinstance(self.memory_, Memory), "relabel: the rows are in a table; forget them, and add them anew")
+        labels = all_classes(self.classes_, y)
+
+        def change(memory: BaseMemory) -> None:
+            rows = cast(Memory, memory)
+            positions = rows.require_positions(ids)
+            rows.add(rows.vectors(positions), np.searchsorted(labels, y), rows.weight[positions])
+            rows.forget(ids)
+
+        with self.memory_.lock.writing(), self._threads():
+            present = self._present_classes()
+            self._change(labels, change)
+            self._drop_classes(present)
+        return self

@@ -1,0 +1,202 @@
+"""Classes that come with added rows and go with the last forgotten one, without a fit."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+
+from attnknn import AttnKNNClassifier
+from attnknn.classifier.classes import all_classes, by_class, sources
+from attnknn.classifier.memory import Memory
+from attnknn.core.errors import InputError
+
+DIGITS, Y = load_digits(return_X_y=True)
+ORDER = np.random.default_rng(0).permutation(len(Y))
+X, Y = DIGITS[ORDER] / 16, Y[ORDER]
+NAMES = np.array(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zero"])
+NEW = (0, 7)
+OLD = np.flatnonzero(~np.isin(Y[:1200], NEW))
+TEST = np.arange(1200, len(Y))
+NULL_SCORES = ["shares", "means", "linear"]
+
+
+def rows_of(number: int, n: int) -> np.ndarray:
+    return np.flatnonzero(Y[:1200] == number)[:n]
+
+
+@pytest.fixture(scope="module", params=NULL_SCORES)
+def fitted(request: pytest.FixtureRequest) -> AttnKNNClassifier:
+    model = AttnKNNClassifier(null_scores=request.param, max_iter=5, random_state=0)
+    return model.fit(X[OLD], NAMES[Y[OLD]])
+
+
+def grown(fitted: AttnKNNClassifier, n: int = 20) -> AttnKNNClassifier:
+    rows = np.concatenate([rows_of(number, n) for number in NEW])
+    return copy.deepcopy(fitted).partial_fit(X[rows], NAMES[Y[rows]])
+
+
+def test_numbers_of_classes_by_hand() -> None:
+    earlier, classes = np.array(["b", "d"]), np.array(["a", "b", "c", "d"])
+    source = sources(earlier, classes)
+    assert source.tolist() == [-1, 0, -1, 1]
+    assert by_class(np.array([1.0, 5.0]), source).tolist() == [3, 1, 3, 5]
+    assert by_class(np.array([1, 5]), source, 0).tolist() == [0, 1, 0, 5]
+    assert sources(classes, earlier).tolist() == [1, 3]
+
+
+def test_it_equals_a_rebuilt_memory_and_a_head_whose_new_classes_have_the_mean_bias(fitted: AttnKNNClassifier) -> None:
+    model, rows = grown(fitted), np.concatenate([OLD, *(rows_of(number, 20) for number in NEW)])
+    assert model.classes_.tolist() == sorted(NAMES)
+    assert set(model.new_classes_) == set(NAMES[list(NEW)])
+    y = np.searchsorted(model.classes_, NAMES[Y[rows]])
+    rebuilt = copy.deepcopy(model)
+    rebuilt.memory_ = Memory.build(model._vectors(X[rows]), y, np.ones(len(rows)), 10)
+    rebuilt.memory_.strength = model.memory_.strength
+    np.testing.assert_allclose(model.predict_proba(X[TEST]), rebuilt.predict_proba(X[TEST]), atol=1e-9)
+    known = ~np.isin(model.classes_, model.new_classes_)
+    for name, array in fitted.head_.state_dict().items():
+        own = model.head_.state_dict()[name].numpy()
+        if name in ("prototype_bias", "linear_bias"):
+            np.testing.assert_array_equal(own[known], array)
+            np.testing.assert_allclose(own[~known], array.mean())
+        else:
+            np.testing.assert_array_equal(own, array)
+
+
+def test_old_classes_are_better_and_new_ones_are_found(fitted: AttnKNNClassifier) -> None:
+    """With 20 rows a new class beside 120 of the others."""
+    model, y = grown(fitted), NAMES[Y[TEST]]
+    new = np.isin(Y[TEST], NEW)
+    rows = np.concatenate([OLD, *(rows_of(number, 20) for number in NEW)])
+    centres = np.stack([X[rows][NAMES[Y[rows]] == name].mean(0) for name in model.classes_])
+    means = model.classes_[cdist(X[TEST], centres).argmin(1)] == y
+    right = model.predict(X[TEST]) == y
+    assert right[new].mean() > (0.8 if fitted.null_scores_ == "shares" else means[new].mean() - 0.02)
+    assert right[~new].mean() > means[~new].mean() + 0.05
+    assert right[~new].mean() > (fitted.predict(X[TEST]) == y)[~new].mean() - 0.02
+
+
+def test_classes_that_are_declared_first_change_nothing(fitted: AttnKNNClassifier) -> None:
+    declared = AttnKNNClassifier(**{**fitted.get_params(), "max_iter": 5})
+    declared.partial_fit(X[OLD], NAMES[Y[OLD]], classes=NAMES)
+    assert declared.classes_.tolist() == sorted(NAMES)
+    empty = np.isin(declared.classes_, NAMES[list(NEW)])
+    assert declared.predict_proba(X[TEST])[:, empty].max() < 0.5
+    assert declared.predict_set(X[TEST])[:, empty].all(), "nothing calibrates them"
+    rows = np.concatenate([rows_of(number, 20) for number in NEW])
+    declared.partial_fit(X[rows], NAMES[Y[rows]])
+    np.testing.assert_array_equal(declared.predict_proba(X[TEST]), grown(fitted).predict_proba(X[TEST]))
+
+
+def test_prediction_sets_hold_new_classes(fitted: AttnKNNClassifier) -> None:
+    model = grown(fitted, 60)
+    for number in NEW:
+        own, column = TEST[Y[TEST] == number], np.searchsorted(model.classes_, NAMES[number])
+        assert model.predict_set(X[own], alpha=0.2)[:, column].mean() > 0.7
+        assert model.predict_set(X[own], alpha=0.01)[:, column].all(), "60 rows calibrate no set of 99 %"
+        others = TEST[Y[TEST] != number]
+        assert model.predict_set(X[others], alpha=0.2)[:, column].mean() < 0.2
+    few = grown(fitted, 3)
+    assert few.predict_set(X[TEST], alpha=0.1)[:, np.isin(few.classes_, few.new_classes_)].all()
+
+
+def test_the_last_row_takes_its_class_along(fitted: AttnKNNClassifier) -> None:
+    model = grown(fitted)
+    added = np.flatnonzero(np.isin(model.memory_.y, np.searchsorted(model.classes_, NAMES[list(NEW)])))
+    model.forget(model.memory_.ids[added[1:]])
+    assert set(model.new_classes_) == {NAMES[NEW[0]]}
+    model.forget(model.memory_.ids[-1:])
+    np.testing.assert_array_equal(model.classes_, fitted.classes_)
+    assert not len(model.new_classes_)
+    np.testing.assert_allclose(model.predict_proba(X[TEST]), fitted.predict_proba(X[TEST]), atol=1e-9)
+    old = np.flatnonzero(model.memory_.y == 0)
+    model.forget(model.memory_.ids[old])
+    assert model.classes_.tolist() == fitted.classes_[1:].tolist()
+    model.partial_fit(X[OLD][old], NAMES[Y[OLD][old]])
+    assert model.new_classes_.tolist() == fitted.classes_[:1].tolist()
+
+
+def test_a_single_class_keeps_the_other(fitted: AttnKNNClassifier) -> None:
+    model = copy.deepcopy(fitted)
+    model.forget(np.flatnonzero(model.memory_.y > 0))
+    assert model.classes_.tolist() == fitted.classes_[:2].tolist()
+    assert set(model.predict(X[TEST][NAMES[Y[TEST]] == model.classes_[0]])) == {model.classes_[0]}
+
+
+def test_saved_and_loaded(fitted: AttnKNNClassifier, tmp_path: Path) -> None:
+    model = grown(fitted)
+    model.save(tmp_path / "m")
+    loaded = AttnKNNClassifier.load(tmp_path / "m")
+    for name in ("classes_", "new_classes_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    np.testing.assert_allclose(loaded.predict_proba(X[TEST]), model.predict_proba(X[TEST]), atol=1e-12)
+    np.testing.assert_array_equal(loaded.predict_set(X[TEST]), model.predict_set(X[TEST]))
+    why = loaded.explain(X[TEST])
+    np.testing.assert_array_equal(why.predictions, model.predict(X[TEST]))
+
+
+@pytest.mark.parametrize("options", [{"calibration": "vector"}, {"label_noise": np.eye(8)}, {"weights": "uniform"}])
+def test_calibration_noise_and_baselines(options: dict[str, Any], tmp_path: Path) -> None:
+    model = AttnKNNClassifier(max_iter=2, random_state=0, null_scores="means", **options).fit(X[OLD], Y[OLD])
+    before = model.calibration_[1]
+    rows = np.concatenate([rows_of(number, 20) for number in NEW])
+    model.partial_fit(X[rows], Y[rows])
+    np.testing.assert_allclose(model.calibration_[1][0], before.mean())
+    if model.transition_ is not None:
+        np.testing.assert_array_equal(model.transition_, np.eye(10))
+    model.save(tmp_path / "m")
+    loaded = AttnKNNClassifier.load(tmp_path / "m")
+    np.testing.assert_allclose(loaded.predict_proba(X[TEST]), model.predict_proba(X[TEST]), atol=1e-12)
+    assert (model.predict(X[TEST]) == Y[TEST]).mean() > 0.85
+
+
+def test_rows_are_relabelled_to_a_new_class(fitted: AttnKNNClassifier) -> None:
+    model = copy.deepcopy(fitted)
+    rows = np.flatnonzero(model.memory_.y == 0)
+    expected = [*model.classes_[1:].tolist(), "thirteen"]
+    model.relabel(rows, ["thirteen"] * len(rows))
+    assert model.classes_.tolist() == sorted(expected)
+    assert model.new_classes_.tolist() == ["thirteen"]
+    assert len(model.memory_) == len(OLD)
+
+
+def test_rows_of_a_table(tmp_path: Path) -> None:
+    own = AttnKNNClassifier(storage=tmp_path / "rows.lance", max_iter=2, random_state=0).fit(X[OLD], NAMES[Y[OLD]])
+    rows = np.concatenate([rows_of(number, 20) for number in NEW])
+    own.partial_fit(X[rows], NAMES[Y[rows]])
+    assert (own.predict(X[TEST]) == NAMES[Y[TEST]]).mean() > 0.9
+    own.save(tmp_path / "m")
+    loaded = AttnKNNClassifier.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict_proba(X[TEST]), own.predict_proba(X[TEST]))
+    loaded.forget(np.arange(len(OLD), len(OLD) + 40))
+    assert loaded.classes_.tolist() == sorted(NAMES[number] for number in range(10) if number not in NEW)
+
+
+@pytest.mark.parametrize(("labels", "message"), [([1], "of type int64; those"), ([1.5], "of type float64; those")])
+def test_labels_of_another_type_change_nothing(fitted: AttnKNNClassifier, labels: list[Any], message: str) -> None:
+    model = copy.deepcopy(fitted)
+    with pytest.raises(InputError, match=message):
+        model.partial_fit(X[:1], labels)
+    with pytest.raises(InputError, match=message):
+        model.relabel([0], labels)
+    assert (len(model.classes_), len(model.memory_)) == (8, len(OLD))
+
+
+def test_objects_that_cannot_be_sorted() -> None:
+    with pytest.raises(InputError, match="cannot be sorted"):
+        all_classes(np.array(["a"], object), np.array([1], object))
+
+
+def test_a_change_that_fails_changes_nothing(fitted: AttnKNNClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(fitted)
+    monkeypatch.setattr(Memory, "_insert_neighbours", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        grown(model)
+    with pytest.raises(ZeroDivisionError):
+        model.partial_fit(X[:3], ["a", "b", "c"])
+    assert len(model.classes_) == len(model.memory_.sums) == 8
+    np.testing.assert_array_equal(model.predict_proba(X[TEST]), fitted.predict_proba(X[TEST]))
