@@ -27,18 +27,17 @@ from attnknn.heads.label_noise import (
     true_class_probs,
 )
 
-# Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, beside an estimated T
-# and where no noise is evident, and drawn from all other classes alike. Of clean rows .4 to 7 % are flagged.
+# Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, beside a whole T and
+# otherwise, and drawn from all other classes alike. Of clean rows .4 to 7 % are flagged.
 CONFUSED, UNSEEN, DRAWN = 0.01, 0.1, 0.001
 _TINY = 1e-12
 
 
 def label_probs(
     memory: Memory, params: dict[str, Any], seed: int, device: str
-) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"]]:
-    """Probabilities of the true class of every row of a memory that was just built, and the transition matrix T.
-
-    A row's own label is not read. Where a whole T is not evident, that of `expect_uniform` is taken.
+) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"], bool]:
+    """Probabilities of the true class of every row of a memory that was just built, the transition matrix T, and
+    whether it is a whole one: where that is not evident, `expect_uniform` is taken. A row's own label is not read.
 
     Args:
         params: of `AttnKNNClassifier`.
@@ -51,36 +50,40 @@ def label_probs(
     if not too_few_rows(len(memory), n_classes):
         noise = estimate_noise(spaces, params, seed, device)
         if noise.evident:
-            return true_class_probs(everything, noise, device), noise.transition
+            return true_class_probs(everything, noise, device), noise.transition, True
     noise = estimate_noise(spaces, params, seed, device, transition=np.eye(n_classes))
     probs = true_class_probs(everything, noise, device)
     transition, sharpness = expect_uniform(probs, memory.y)
-    return sharpen(probs, sharpness), transition
+    return sharpen(probs, sharpness), transition, False
 
 
 def estimated_probs(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"]
-) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"]]:
+) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"], bool]:
     """As `label_probs`, from out-of-sample probabilities of any classifier."""
-    if too_few_rows(len(y), probs.shape[1]):
-        transition, sharpness = expect_uniform(probs, y)
-    else:
-        transition, sharpness = expect_labels(probs, y, count_labels(probs, y))
-    return sharpen(probs, sharpness), transition
+    few = too_few_rows(len(y), probs.shape[1])
+    transition, sharpness = expect_uniform(probs, y) if few else expect_labels(probs, y, count_labels(probs, y))
+    return sharpen(probs, sharpness), transition, not few
 
 
 def issues(
-    probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], classes: np.ndarray
+    probs: Float[np.ndarray, "N C"],
+    y: Int[np.ndarray, " N"],
+    transition: Float[np.ndarray, "C C"],
+    classes: np.ndarray,
+    whole: bool = True,
 ) -> pd.DataFrame:
     """A line for each row: is_label_issue, label_quality, given_label, predicted_label; attrs["evident"]: whether T is.
 
     label_quality is P(given label is right | row, label); predicted_label the most probable true class. The true class
     c of a row of label g has probability ∝ p_c·P(g | c, row), where P(g | c, row) is a mixture of T[c, g], of
     p_g / (1 − p_c), as of an annotator who takes c for the next probable class, and of 1 / (C − 1). Issues are labels
-    that are more probably wrong than right; where T is the identity, as many as are expected to be wrong.
+    that are more probably wrong than right; where T is the identity or not `whole`, see `label_probs`, as many as are
+    expected to be wrong.
     """
     n_classes = len(transition)
-    confused = UNSEEN if (transition == np.eye(n_classes)).all() else CONFUSED
+    evident = bool((transition != np.eye(n_classes)).any())
+    confused = CONFUSED if evident and whole else UNSEEN
     probs = np.maximum(probs, _TINY)
     own = np.arange(len(y)), y
     wrong = confused * probs[own][:, None] / np.maximum(1 - probs, _TINY) + DRAWN / (n_classes - 1)
@@ -100,7 +103,7 @@ def issues(
             "predicted_label": classes[predicted],
         }
     )
-    frame.attrs["evident"] = confused == CONFUSED
+    frame.attrs["evident"] = evident
     return frame
 
 
@@ -182,8 +185,8 @@ def audit_memory(
     Args:
         probs: (N, C) out-of-sample probabilities of another classifier, to be taken in place of ours.
     """
-    own, transition = label_probs(memory, params, seed, device) if probs is None else estimated_probs(probs, memory.y)
-    frame = issues(own, memory.y, transition, classes)
+    judged = label_probs(memory, params, seed, device) if probs is None else estimated_probs(probs, memory.y)
+    frame = issues(judged[0], memory.y, judged[1], classes, judged[2])
     ids = memory.neighbour_ids
     frame = with_neighbours(frame, memory.y, ids, np.where(ids >= 0, memory.y[ids], -1))
     distances = np.sqrt(np.maximum(-memory.neighbour_sims[:, 0].astype(np.float64), 0))
