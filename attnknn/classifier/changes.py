@@ -69,16 +69,18 @@ class ChangeMixin:
             if classes is not None:
                 unknown = np.setdiff1d(y, classes)
                 require(len(unknown) == 0, f"y: labels {', '.join(map(str, unknown))} are not in classes")
+                classes = all_classes(np.unique(y), np.asarray(classes))
             self.fit(X, y, sample_weight)
             if classes is not None:
-                self._change(all_classes(self.classes_, np.asarray(classes)))
+                self._change(classes)
             return self
         X, y = self._validated(X, y, reset=False)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         X, y, weight = (array[weight > 0] for array in (X, y, weight))
         if len(X):
-            z, weight, labels = self._vectors(X), self._relative(weight), all_classes(self.classes_, y)
+            z, weight = self._vectors(X), self._relative(weight)
             with self.memory_.lock.writing(), self._threads():
+                labels = all_classes(self.classes_, y)
                 self._change(labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight))
         return self
 
@@ -179,7 +181,6 @@ class ChangeMixin:
         ids, y = check_row_ids(ids), np.asarray(y)
         require(len(ids) == len(np.unique(ids)) == len(y), f"ids: give each once; {len(y)} labels")
         require(isinstance(self.memory_, Memory), "relabel: the rows are in a table; forget them, and add them anew")
-        labels = all_classes(self.classes_, y)
 
         def change(memory: BaseMemory) -> None:
             rows = cast(Memory, memory)
@@ -188,7 +189,7 @@ class ChangeMixin:
             rows.forget(ids)
 
         with self.memory_.lock.writing(), self._threads():
-            present = self._present_classes()
+            labels, present = all_classes(self.classes_, y), self._present_classes()
             self._change(labels, change)
             self._drop_classes(present)
         return self

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from sklearn.utils.multiclass import check_classification_targets
 
 from attnknn.core.errors import InputError, require
 
@@ -15,9 +16,14 @@ from attnknn.core.errors import InputError, require
 def all_classes(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Sorted labels of a model and of rows to be added; InputError if they are of another type."""
     y = np.asarray(y)
+    if not len(y):
+        return classes
     kinds = {classes.dtype.kind, y.dtype.kind}
     same = len(kinds) == 1 or kinds <= {"i", "u"} or (classes.dtype.kind == "f" and kinds <= {"i", "u", "f"})
     require(same, f"y: labels of type {y.dtype}; those of this model are of type {classes.dtype}")
+    if y.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            check_classification_targets(y)
     try:
         return np.unique(np.concatenate([classes, y]))
     except TypeError as error:  # of Python objects

@@ -1,6 +1,7 @@
 """Classes that come with added rows and go with the last forgotten one, without a fit."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,21 @@ def test_labels_of_another_type_change_nothing(fitted: AttnKNNClassifier, labels
     with pytest.raises(InputError, match=message):
         model.relabel([0], labels)
     assert (len(model.classes_), len(model.memory_)) == (8, len(OLD))
+
+
+@pytest.mark.parametrize(("label", "message"), [(1.5, "continuous"), (np.nan, "NaN"), (np.inf, "infinity")])
+def test_a_number_that_is_no_label_is_refused(label: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        all_classes(np.array([0.0, 1.0]), np.array([label]))
+
+
+def test_two_threads_add_a_class_each(fitted: AttnKNNClassifier) -> None:
+    model = copy.deepcopy(fitted)
+    calls = [(rows_of(number, 5), [name] * 5) for number, name in ((0, "left"), (7, "right"))]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda call: model.partial_fit(X[call[0]], call[1]), calls))
+    assert model.new_classes_.tolist() == ["left", "right"]
+    assert np.bincount(model.memory_.y)[np.searchsorted(model.classes_, ["left", "right"])].tolist() == [5, 5]
 
 
 def test_objects_that_cannot_be_sorted() -> None:
