@@ -49,6 +49,7 @@ class ChangeMixin:
     _relative: Callable[[np.ndarray], np.ndarray]
     _threads: Callable[[], AbstractContextManager[None]]
     _predictor: Callable[[str], Predictor]
+    _added_ids: np.ndarray  # of the rows of the last `partial_fit`
     _new_scores: tuple[Any, dict[int, np.ndarray]] = (None, {})  # of a memory of some rows, next id and classes
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -81,7 +82,7 @@ class ChangeMixin:
             z, weight = self._vectors(X), self._relative(weight)
             with self.memory_.lock.writing(), self._threads():
                 labels = all_classes(self.classes_, y)
-                self._change(labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight))
+                self._added_ids = self._change(labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight))
         return self
 
     def _scores_of_new_classes(self) -> dict[int, np.ndarray]:
@@ -110,12 +111,11 @@ class ChangeMixin:
             scores.append(true_class_scores(predictor.calibrated(votes, ids), np.full(len(fold), number)))
         return np.concatenate(scores)
 
-    def _change(self, classes: np.ndarray, change: Callable[[BaseMemory], object] = lambda memory: None) -> None:
+    def _change(self, classes: np.ndarray, change: Callable[[BaseMemory], Any] = lambda memory: None) -> Any:
         """Let the memory and the fitted arrays have these classes, and change the memory; nothing after an error."""
         memory, source = self.memory_, sources(self.classes_, classes)
         if len(classes) == len(self.classes_):
-            change(memory)
-            return
+            return change(memory)
         values = {
             "head_": head_by_class(self.head_, source),
             "calibration_": tuple(by_class(array, source) for array in self.calibration_),
@@ -124,9 +124,10 @@ class ChangeMixin:
             "classes_": classes,
         }
         result = memory.with_classes(classes, source)
-        change(result)
+        changed = change(result)
         vars(memory).update(vars(result))
         vars(self).update(values)
+        return changed
 
     def update_statistics(self) -> Self:
         """Compute the neighbour statistics of a table (see `storage`) anew, so that they know of rows added since.

@@ -221,4 +221,4 @@ def is_conflict(error: BaseException) -> bool:
 
 def reason_of(error: BaseException) -> str:
     """First line of an error of lance, without places in its source."""
-    return str(error).partition(", /")[0].splitlines()[0][:200]
+    return (str(error) or type(error).__name__).partition(", /")[0].splitlines()[0][:200]

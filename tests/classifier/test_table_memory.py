@@ -15,6 +15,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from attnknn import AttnKNNClassifier
+from attnknn.app.model.examples import Examples
+from attnknn.app.model.inputs import Vectors
+from attnknn.app.model.model import Model
 from attnknn.classifier import table_memory
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.table_memory import TableMemory
@@ -530,7 +533,9 @@ def test_the_index_of_a_data_frame_is_no_column(tmp_path: Path) -> None:
 def test_ids_of_an_addition_that_has_begun_are_left_to_it(own: AttnKNNClassifier, tmp_path: Path) -> None:
     """Another model has taken the next ids and not written its rows yet."""
     bank = AttnKNNClassifier.load(tmp_path / "m", storage=own.storage).memory_.bank.with_next_id(902)  # type: ignore[attr-defined]
-    own.partial_fit(X[TEST], Y[TEST]).forget([3])
+    added = Model(own, Vectors(X.shape[1]), Examples()).add_vectors(X[TEST], Examples(), Y[TEST])
+    assert added == list(range(902, 902 + len(Y[TEST])))
+    own.forget([3])
     statistics = {"agreement": np.zeros((2, 3), np.float32), "density": np.zeros(2, np.float32)}
     bank.add(X[900:902], np.arange(900, 902), label=Y[900:902], added=np.ones(2, bool), **statistics)
     own.update_statistics().partial_fit(X[:1], Y[:1])

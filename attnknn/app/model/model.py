@@ -125,11 +125,10 @@ class Model:
     def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
         """Add rows by their vectors (B, D), such as test cases, and return their ids."""
         examples = self.examples.append(examples, len(labels))
-        first = self.classifier.memory_.next_id
         self.classifier.partial_fit(self.with_names(vectors), labels)
         self.examples = examples
         self._drop_cases()
-        return list(range(first, self.classifier.memory_.next_id))
+        return self.classifier._added_ids.tolist()
 
     def forget(self, ids: Sequence[int]) -> None:
         """Remove rows from the memory; raise InputError if an id is not in it, or fewer than two would be left."""
