@@ -105,6 +105,14 @@ def test_prediction_sets_hold_new_classes(fitted: AttnKNNClassifier) -> None:
     assert few.predict_set(X[TEST], alpha=0.1)[:, np.isin(few.classes_, few.new_classes_)].all()
 
 
+def test_rows_of_a_new_class_calibrate_it_without_themselves(fitted: AttnKNNClassifier) -> None:
+    model = grown(fitted, 6)
+    for number, scores in model._scores_of_new_classes().items():
+        ids = model.memory_.ids[model.memory_.y == number]
+        expected = np.log1p(-model.explain_rows(ids).probabilities[:, number])
+        np.testing.assert_allclose(np.sort(scores), np.sort(expected), rtol=1e-4)
+
+
 def test_the_last_row_takes_its_class_along(fitted: AttnKNNClassifier) -> None:
     model = grown(fitted)
     added = np.flatnonzero(np.isin(model.memory_.y, np.searchsorted(model.classes_, NAMES[list(NEW)])))
