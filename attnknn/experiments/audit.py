@@ -35,6 +35,7 @@ from attnknn.experiments.corruption import class_similarity, noisy_labels
 
 OURS = "find_label_issues"
 RANKINGS = ("self_confidence", "normalized_margin")
+_TABLE = 64  # columns at most for gradient boosting: with hundreds, of embeddings, it takes minutes and ranks low
 FIRST = 100  # rows, or as many as there are wrong labels if they are fewer
 SCORES = ("average_precision", "precision_at_100", "auroc", "f1")
 CLEANING = ("accuracy_given", "accuracy_cleaned", "accuracy_right")  # of the logistic regression
@@ -45,11 +46,12 @@ def classifiers(rows: int, n_columns: int, seed: int) -> dict[str, Any]:
     """Those whose probabilities cleanlab gets, by five folds of the rows."""
     scaled, most = StandardScaler(), rows - -(-rows // 5)  # rows that each is fitted on
     rbf = RBFSampler(gamma=1 / n_columns, n_components=1000, random_state=seed)
+    boosting = {"boosting": HistGradientBoostingClassifier(max_iter=50, random_state=seed)}
     return {
         "logistic": make_pipeline(scaled, LogisticRegression(max_iter=200)),
         "rbf": make_pipeline(scaled, rbf, LogisticRegression(C=10, max_iter=200)),
         "mlp": make_pipeline(scaled, MLPClassifier((128,), early_stopping=True, random_state=seed)),
-        "boosting": HistGradientBoostingClassifier(max_iter=50, random_state=seed),
+        **(boosting if n_columns <= _TABLE else {}),
         "knn_10": KNeighborsClassifier(min(10, most)),
         "knn_50": KNeighborsClassifier(min(50, most)),
     }
