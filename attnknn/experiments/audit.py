@@ -132,6 +132,8 @@ def audit_conditions(
         test: other vectors and their labels, for `CLEANING`; may be empty.
         track: results, total= → results, behind a progress bar.
     """
+    if len(np.unique(y)) == 2:  # then asymmetric noise is symmetric
+        kinds = list(dict.fromkeys("symmetric" if kind == "asymmetric" else kind for kind in kinds))
     calls = [partial(_one_repeat, z, y, test, *item) for item in product(kinds, rates, range(repeats))]
     done = track(run_parallel(calls, workers), total=len(calls))
     return [row for rows in done for row in rows]

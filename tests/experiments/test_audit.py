@@ -38,6 +38,16 @@ def test_the_best_of_cleanlab_has_the_highest_mean() -> None:
     assert (row["average_precision"], row["other_f1"], row["precision"]) == pytest.approx((0.85, 2 / 3, 0.6))
 
 
+def test_asymmetric_noise_of_two_classes_is_symmetric_and_included_once() -> None:
+    pytest.importorskip("cleanlab")
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    z = (rng.normal(size=(120, 3)) + 4 * y[:, None]).astype(np.float32)
+    nothing, kinds = (z[:0], y[:0]), ["symmetric", "asymmetric"]
+    table = pd.DataFrame(audit_conditions(z, y, nothing, kinds, [0.1], 1, 1, lambda results, total: results))
+    assert table["condition"].unique().tolist() == ["symmetric 0.1"]
+
+
 def test_every_condition_and_repeat_has_other_wrong_labels() -> None:
     pytest.importorskip("cleanlab")
     z, y = load_iris(return_X_y=True)
