@@ -155,7 +155,7 @@ def _predict_block(folder: str, version: int, probabilities: bool, source: Sourc
     group, first = (f"row group {source.start}, ", 0) if source.kind == "parquet" else ("", source.start)
     row = first + int(finite.argmin())
     require(bool(finite.all()), f"{source.address}: {group}row {row}: NaN or infinite values; remove the row")
-    probs, percentiles = model.classifier.predict_with_percentiles(model.with_names(vectors))
+    probs, percentiles, _ = model.classifier.predict_with_novelty(model.with_names(vectors))
     own = {"label": model.classifier.classes_[probs.argmax(1)], "confidence": probs.max(1)}
     own["distance_percentile"] = percentiles
     if probabilities:

@@ -30,6 +30,7 @@ from attnknn.classifier.held_out import (
 )
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
+from attnknn.classifier.novelty import Novelty, fit_novelty
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.saving import SaveMixin
 from attnknn.classifier.scaling import fit_scaling, refuse_dwarfing, to_vectors
@@ -384,12 +385,12 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         held_out: tuple[Any, Any] | None,
     ) -> None:
         """Fit and calibrate the head; `sims` (M,) are of held-out rows to their nearest in the memory."""
-        self.memory_, self.new_classes_ = memory, self.classes_[:0]
+        self.memory_, self.new_classes_, self._novelty = memory, self.classes_[:0], None
         self.usual_distances_ = np.sort(self._distances(sims))
         gpus = [] if device == "cpu" else [device]
         with torch.random.fork_rng(devices=gpus):  # keeps the caller's random state
             fitted = fit_and_calibrate(spaces, self.get_params(), seed, device, held_out is not None)
-        self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise = fitted
+        self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise, fitted_on = fitted
         self.transition_ = None if noise is None else noise.transition
         if noise is not None:
             rows = cast(Memory, memory)
@@ -402,8 +403,14 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         calibrated = self._predictor().calibrated
         if noise is not None:
             y_val = draw_labels(calibrated(votes), y_val, noise.transition, seed)
-        scores = [true_class_scores(calibrated(votes[b]), y_val[b]) for b in blocks(*votes.shape)]
+        scores, confidence = [], []
+        for b in blocks(*votes.shape):
+            probs = calibrated(votes[b])
+            scores.append(true_class_scores(probs, y_val[b]))
+            confidence.append(probs.max(1))
         self._held_out = np.concatenate(scores)
+        options = int(self.n_neighbors), seed, memory.unit, len(memory)
+        self._novelty = fit_novelty(fitted_on, self.head_, calibrated, np.concatenate(confidence), *options)
 
     def _held_out_rows(self, held_out: Any) -> tuple[np.ndarray, np.ndarray]:
         """Vectors and class numbers of the rows given as `held_out`."""
@@ -441,7 +448,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
 
     def _predictor(self, device: str = "") -> Predictor:
         device, k = device or resolve_device(self.device), int(self.n_neighbors)
-        return Predictor(self.memory_, self.head_, *self.calibration_, self._smoothing, k, device)
+        fitted = self.memory_, self.head_, *self.calibration_, self._smoothing
+        return Predictor(*fitted, k, device, self._novelty)
 
     def _relative(self, weight: np.ndarray) -> np.ndarray:
         """Weights divided by their mean in `fit`, above 0 in float32."""
@@ -475,7 +483,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""
-        return self.predict_with_percentiles(X)[0]
+        return self._predict(X)[0]
 
     def distance_percentiles(self, X: Any) -> np.ndarray:
         """Percentage (B,) of held-out rows that were nearer to their nearest neighbour than each row is to its own.
@@ -485,23 +493,55 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         1,000 held-out rows the 99.9th percentile is their largest distance, which a few percent of ordinary rows exceed
         if the model is small.
         """
-        return self.predict_with_percentiles(X)[1]
+        return self.predict_with_novelty(X)[1]
 
-    def predict_with_percentiles(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """`predict_proba` and `distance_percentiles` by one search."""
-        probabilities, nearest, _ = self._predict(X)
-        return probabilities, self._percentiles(nearest)
+    def novelty(self, X: Any) -> np.ndarray:
+        """Conformal p value (B,) of each row: the share of held-out rows at least as unlike the memory as it is.
 
-    def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Probabilities, similarities of the nearest rows, and `classes_`, which another thread may change."""
+        Rows like those of `fit` have p values spread evenly over 0 … 1; those of unknown classes, or of other data,
+        small ones. See `classifier.novelty` for the score, which is fitted without examples of anything new. As the
+        calibration, it does not change as rows are added or forgotten, but rows of an added class are no longer new. p
+        is at least 1/(n + 1) of n held-out rows; NaN for models that were saved by earlier versions. With `metric`
+        cosine the length of a row does not count. It is approximate in tables of a few categories.
+        """
+        return self.predict_with_novelty(X)[2]
+
+    def predict_with_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`predict_proba`, `distance_percentiles` and `novelty` by one search."""
+        probabilities, nearest, novelty, _ = self._predict(X)
+        return probabilities, self._percentiles(nearest), novelty
+
+    def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Probabilities, similarities of the nearest rows, novelty, and `classes_`, which another thread may change."""
         z = self._queries(X)
         with self._reading(), self._threads():
             return *self._predictor().predict(z), self.classes_
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable label of each row (B,)."""
-        probabilities, _, classes = self._predict(X)
-        return classes[probabilities.argmax(1)]
+    def predict(self, X: Any, reject: float | None = None) -> np.ndarray:
+        """The most probable label of each row (B,).
+
+        Args:
+            reject: share of rows like those of `fit` that may be rejected: rows whose `novelty` is at most that are
+                None, in an array of objects. None rejects no row.
+
+        Raises:
+            ValueError: `reject` is below what the number of held-out rows allows, or the model has no `novelty`.
+        """
+        probabilities, _, novelty, classes = self._predict(X)
+        labels = classes[probabilities.argmax(1)]
+        if reject is None:
+            return labels
+        self.check_reject(reject)
+        labels = labels.astype(object)
+        labels[novelty <= reject] = None
+        return labels
+
+    def check_reject(self, reject: float) -> None:
+        """InputError unless rows can be rejected at this level."""
+        require(0 < reject < 1, f"reject: {reject}; give a share above 0 and below 1")
+        require(self._novelty is not None, "reject: the model was saved by an earlier version; fit again")
+        least = 1 / (len(cast(Novelty, self._novelty).scores) + 1)
+        require(reject >= least, f"reject: {reject}; the held-out rows allow {least:.2g} at least")
 
     def abstains(self, X: Any) -> np.ndarray:
         """Whether the confidence of each prediction (B,) is below `abstain`."""
@@ -516,7 +556,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         added or forgotten. Of `new_classes_` the rows themselves calibrate, each predicted without some others of its
         class: so the coverage of each new class is 1 − alpha, and one of fewer than 1/alpha − 1 rows is in all sets.
         """
-        probabilities, percentiles = self.predict_with_percentiles(X)
+        probabilities, percentiles, _ = self.predict_with_novelty(X)
         return self.sets_from_proba(probabilities, alpha, percentiles)
 
     def sets_from_proba(

@@ -1,5 +1,6 @@
 """Fit a head and its calibration on held-out rows."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -46,6 +47,7 @@ class FittedHead(NamedTuple):
     y: np.ndarray  # (M,) their classes
     strength: float | None = None  # C of the linear classifier that scores the null neighbours
     noise: LabelNoise | None = None  # that the head was fitted through
+    spaces: Sequence[EmbeddingSpace] = ()  # with the labels and logits that it was fitted with
 
     def losses(self) -> np.ndarray:
         """−log p (M,) of the labels of the VAL rows, calibrated."""
@@ -178,4 +180,4 @@ def _calibrated(
     scaling = fit_scaling(params["calibration"], fit_votes, y_fit, val_votes, y_val, _transition(noise))
     if isinstance(head, torch.nn.Module):
         head = head.double().cpu()
-    return FittedHead(cast(AnyHead, head), n_iter, scaling, val_votes, y_val, noise=noise)
+    return FittedHead(cast(AnyHead, head), n_iter, scaling, val_votes, y_val, None, noise, spaces)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 
 from attnknn.classifier.nearest import BaseMemory, Nearest
+from attnknn.classifier.novelty import REACH, Novelty
 from attnknn.classifier.persistence import AnyHead
 from attnknn.evaluation.calibration import apply_scaling
 
@@ -36,6 +37,7 @@ class Explanation:
     distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
     given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
     added: np.ndarray  # (B, K) whether the neighbour was added after neighbour statistics were computed; see `storage`
+    novelty: np.ndarray  # (B,) p values, as in `novelty`
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,29 @@ class Predictor:
     smoothing: float  # weight of the class shares in every prediction
     k: int  # number of neighbours; all rows if the memory has fewer
     device: str  # of the neighbour search
+    novelty: Novelty | None = None
 
     def calibrated(self, votes: Float[np.ndarray, "B C"], without: Sequence[int] = ()) -> Float[np.ndarray, "B C"]:
         """Calibrated probabilities of votes."""
         shares = self.memory.classes(without)[0].double().numpy()
         return (1 - self.smoothing) * apply_scaling(votes, self.scale, self.bias) + self.smoothing * shares
 
-    def predict(self, z: Float[np.ndarray, "B D"]) -> tuple[Float[np.ndarray, "B C"], Float[np.ndarray, " B"]]:
-        """Calibrated probabilities of queries, float64, and similarities of their nearest neighbours."""
-        votes, nearest = zip(*((votes, rows.sims[:, 0]) for rows, _, votes in self.batches(z)), strict=True)
-        return self.calibrated(np.concatenate(votes)), np.concatenate(nearest)
+    def predict(
+        self, z: Float[np.ndarray, "B D"]
+    ) -> tuple[Float[np.ndarray, "B C"], Float[np.ndarray, " B"], Float[np.ndarray, " B"]]:
+        """Calibrated probabilities of queries, float64, similarities of their nearest neighbours, and novelty."""
+        parts = [(votes, rows.sims[:, :REACH], rows.density[:, :REACH]) for rows, _, votes in self.batches(z)]
+        votes, sims, density = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        probabilities = self.calibrated(votes)
+        return probabilities, sims[:, 0], self.p_values(sims, density, probabilities)
+
+    def p_values(
+        self, sims: Float[np.ndarray, "B K"], density: Float[np.ndarray, "B K"], probs: Float[np.ndarray, "B C"]
+    ) -> Float[np.ndarray, " B"]:
+        """See `Novelty`; NaN for models that were saved without one."""
+        if self.novelty is None:
+            return np.full(len(sims), np.nan)
+        return self.novelty.p_values(sims[:, :REACH], density[:, :REACH], probs.max(1))
 
     @torch.inference_mode()
     def batches(
@@ -89,9 +104,9 @@ class Predictor:
     def explain(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
         """Explain predictions; distances and their percentiles are similarities here, and labels class numbers."""
         batches = list(self.batches(z, without))
-        ids, sims, labels, given_y, added = (
+        ids, sims, labels, given_y, added, density = (
             np.concatenate([getattr(nearest, name) for nearest, _, _ in batches])
-            for name in ("ids", "sims", "y", "given_y", "added")
+            for name in ("ids", "sims", "y", "given_y", "added", "density")
         )
         weights, votes = (np.concatenate(arrays) for arrays in zip(*(batch[1:] for batch in batches), strict=True))
         rows, null = np.arange(len(z)), votes.copy()
@@ -102,7 +117,8 @@ class Predictor:
         null = null.clip(0)
         null_share = null[rows, top] / votes[rows, top]
         fields = ids, labels, sims, weights, null, votes, probabilities, top
-        return Explanation(*fields, shares, null_share, sims[:, 0], given_y, added)
+        novelty = self.p_values(sims, density, probabilities)
+        return Explanation(*fields, shares, null_share, sims[:, 0], given_y, added, novelty)
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,6 +15,7 @@ from attnknn.classifier.checks import check_classifier
 from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
+from attnknn.classifier.novelty import Novelty
 from attnknn.classifier.persistence import AnyHead, head_from_arrays, head_to_arrays
 from attnknn.classifier.predictor import Predictor
 from attnknn.core.errors import require
@@ -42,6 +44,7 @@ class SaveMixin(BaseEstimator):
     storage: str | Path | None
     _origin: np.ndarray
     _held_out: np.ndarray
+    _novelty: Novelty | None
     _predictor: Callable[[str], Predictor]
     _reading: Callable[[], AbstractContextManager[None]]
 
@@ -83,6 +86,8 @@ class SaveMixin(BaseEstimator):
         arrays["new_classes"] = np.searchsorted(self.classes_, self.new_classes_)
         if self.transition_ is not None:
             arrays["transition"] = self.transition_
+        if self._novelty is not None:
+            arrays |= {f"novelty_{name}": np.atleast_1d(array) for name, array in vars(self._novelty).items()}
         with self._reading():
             parts = persistence.Parts(self.memory_, self.head_, arrays, values)
             persistence.save_parts(parts, Path(path), write_more, read_back or self.load)
@@ -111,11 +116,15 @@ class SaveMixin(BaseEstimator):
                 cast(Memory, memory).transition = model.transition_
             model.new_classes_ = model.classes_[arrays.get("new_classes", np.empty(0, np.int64))]
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
+            model._novelty = None
+            if "novelty_scores" in arrays:  # missing up to 0.5.0
+                weights, centre, spread, own_scores, floor = (arrays[f"novelty_{f.name}"] for f in fields(Novelty))
+                model._novelty = Novelty(weights, centre, spread, own_scores, float(floor[0]))
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
             check_classifier(memory, values, arrays, model._held_out)
             vars(model).update(fitted)
-            probs, _ = model._predictor("cpu").predict(np.zeros((2, memory.sums.shape[1]), np.float32))  # other parts
+            probs, *_ = model._predictor("cpu").predict(np.zeros((2, memory.sums.shape[1]), np.float32))  # other parts
             require(np.allclose(probs.sum(1), 1), "head: probabilities do not sum to 1")
         except Exception as error:  # values of other types and shapes raise anything
             raise persistence.incomplete(path, error) from None

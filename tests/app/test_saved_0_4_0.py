@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from attnknn.app.model.model import Model
 from command_line import csv_rows
@@ -19,8 +20,11 @@ MODEL, INPUTS = FOLDER / "model-0.4.0", FOLDER / "iris-0.4.0.csv"
 def test_probabilities() -> None:
     model = Model.load(MODEL)
     (batch,) = model.input.batches([str(INPUTS)])
-    probs, percentiles = model.classifier.predict_with_percentiles(model.input.vectors(batch))
+    probs, percentiles, novelty = model.classifier.predict_with_novelty(model.input.vectors(batch))
     assert np.isnan(percentiles).all()
+    assert np.isnan(novelty).all()
+    with pytest.raises(ValueError, match="fit again"):
+        model.classifier.predict(model.input.vectors(batch), reject=0.1)
     assert model.answers(model.classifier.explain(model.input.vectors(batch)[:1]))[0]["nearest"] is None
     # Computed in float32: another processor differs by 3e-8.
     np.testing.assert_allclose(probs, np.load(FOLDER / "iris-0.4.0-probabilities.npy"), rtol=0, atol=1e-6)

@@ -515,12 +515,14 @@ def test_distance_percentiles(held_out: bool) -> None:
         usual = np.concatenate([cdist(rest[0][fold], rest[0][~fold]).min(1) for fold in folds])
     np.testing.assert_allclose(model.usual_distances_, np.sort(usual), rtol=1e-5)
     queries = np.concatenate([new[0] + 0.01, [1000 * np.ones(X.shape[1])]])
-    probabilities, percentiles = model.predict_with_percentiles(queries)
+    probabilities, percentiles, novelty = model.predict_with_novelty(queries)
     nearest = cdist(queries, rest[0]).min(1)
     np.testing.assert_allclose(percentiles, [100 * (usual < d).mean() for d in nearest], atol=0.51)
     np.testing.assert_array_equal(probabilities, model.predict_proba(queries))
     np.testing.assert_array_equal(percentiles, model.distance_percentiles(queries))
     np.testing.assert_array_equal(percentiles, model.explain(queries).distance_percentiles)
+    np.testing.assert_array_equal(novelty, model.novelty(queries))
+    np.testing.assert_array_equal(novelty, model.explain(queries).novelty)
     far, sets, near_sets = percentiles >= FAR, model.predict_set(queries), model.sets_from_proba(probabilities)
     assert far[-1]
     assert not far.all()
@@ -547,6 +549,7 @@ def test_saved_and_pickled_models_predict_the_same(index: Any, metric: Any, tmp_
         np.testing.assert_array_equal(other.predict_proba(X), model.predict_proba(X))
         np.testing.assert_array_equal(other.predict_set(X, 0.1), model.predict_set(X, 0.1))
         np.testing.assert_array_equal(other.distance_percentiles(X), model.distance_percentiles(X))
+        np.testing.assert_array_equal(other.novelty(X), model.novelty(X))
         assert other.get_params() == model.get_params()
         other.partial_fit(X[7:9], labels[7:9])
         assert other.kneighbors(X[7:9], 2)[1].max() == 301

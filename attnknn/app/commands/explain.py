@@ -17,6 +17,7 @@ from attnknn.app.model.sentences import (
     describe_counterfactual,
     describe_decision,
     describe_nearest,
+    describe_novelty,
     describe_rest,
     percent,
 )
@@ -73,7 +74,8 @@ def explain(
             typer.echo()
         typer.echo(f"{name}: {describe_answer(answer)}")
         print_table(_by_neighbour(rows, answer) if queries.table is None else _by_column(rows, query, answer))
-        lines = describe_decision(answer), describe_nearest(answer), describe_counterfactual(answer, change)
+        distances = describe_nearest(answer), describe_novelty(answer)
+        lines = describe_decision(answer), *distances, describe_counterfactual(answer, change)
         typer.echo("\n".join(filter(None, lines)))
     if output is not None and not as_json:
         typer.echo(f"drawn to {output}")

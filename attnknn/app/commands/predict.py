@@ -37,6 +37,10 @@ def predict(
     ),
     probabilities: bool = typer.Option(False, help="Add the probability of each class."),
     alpha: float = typer.Option(None, help="Add prediction sets with coverage 1 − alpha of the true class."),
+    novelty: bool = typer.Option(False, help="Add the p value of novelty: small for rows unlike those of the memory."),
+    reject: float = typer.Option(
+        None, help="Leave the label empty where novelty is at most this share; about so many usual rows are rejected."
+    ),
     keep_going: bool = typer.Option(False, help="Skip what cannot be read, report it, and exit with 1."),
     cluster: str = CLUSTER,
     force: bool = FORCE,
@@ -45,8 +49,9 @@ def predict(
     """Predict the label of each row or picture, with its confidence, as CSV or JSON lines."""
     require(alpha is None or 0 < alpha < 1, f"--alpha: {alpha}; give a share of misses above 0 and below 1")
     if output is not None and output.endswith("/"):
-        plain = alpha is None and not (keep_going or force or as_json) and len(inputs) == 1
-        require(plain, f"--output: {output} is a folder, for one table, without --alpha, --keep-going, --force, --json")
+        plain = alpha is None and reject is None and not (novelty or keep_going or force or as_json)
+        options = "--alpha, --novelty, --reject, --keep-going, --force, --json"
+        require(plain and len(inputs) == 1, f"--output: {output} is a folder, for one table, without {options}")
         require((model / "model.json").is_file(), f"{model}: no saved model; give the folder that `save` wrote")
         from attnknn.app.parts import predict_table
 
@@ -61,6 +66,8 @@ def predict(
     from attnknn.classifier.estimator import FAR
 
     loaded = Model.load(model)
+    if reject is not None:
+        loaded.classifier.check_reject(reject)
     skipped = far = 0
 
     def skip(error: InputError) -> None:
@@ -72,8 +79,11 @@ def predict(
     with _open_writer(target, suffix) as write:
         for batch in with_progress(loaded.input.batches(inputs, failed=failed), "predict"):
             records: list[dict[str, Any]] = []
-            for valid, probs, percentiles in _predict_valid(loaded, batch, failed):
-                records += _records(loaded, valid, probs, percentiles, probabilities, alpha)
+            for valid, probs, percentiles, p_values in _predict_valid(loaded, batch, failed):
+                own = _records(loaded, valid, probs, percentiles, probabilities, alpha)
+                if novelty or reject is not None:
+                    own = _with_novelty(own, p_values, reject)
+                records += own
                 far += int((percentiles >= FAR).sum())
             if records:
                 write(records)
@@ -88,8 +98,8 @@ def predict(
 
 def _predict_valid(
     model: "Model", batch: "Batch", failed: Callable[[InputError], None] | None
-) -> Iterator[tuple["Batch", "np.ndarray", "np.ndarray"]]:
-    """Yield batches with their probabilities and distance percentiles; `failed` and skip rows found by bisection."""
+) -> Iterator[tuple["Batch", "np.ndarray", "np.ndarray", "np.ndarray"]]:
+    """Yield batches with `predict_with_novelty` of them; `failed` and skip rows found by bisection."""
     try:
         vectors = model.encode(batch)
     except InputError as error:
@@ -102,7 +112,7 @@ def _predict_valid(
         for half in (range(n // 2), range(n // 2, n)):
             yield from _predict_valid(model, batch.take(half), failed)
         return
-    yield batch, *model.classifier.predict_with_percentiles(vectors)
+    yield batch, *model.classifier.predict_with_novelty(vectors)
 
 
 def _records(
@@ -127,6 +137,16 @@ def _records(
             record["probabilities"] = {label: round(p, 6) for label, p in named}
         records.append(record)
     return records
+
+
+def _with_novelty(records: list[dict[str, Any]], p_values: "np.ndarray", reject: float | None) -> list[dict[str, Any]]:
+    """Records with the p value of novelty, and without a label where it is at most `reject`."""
+    result = []
+    for record, p in zip(records, p_values.tolist(), strict=True):
+        label = None if reject is not None and p <= reject else record["label"]
+        own = {} if p != p else {"novelty": round(p, 6)}  # NaN for models of earlier versions
+        result.append({**record, "label": label, **own})
+    return result
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +189,7 @@ def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[di
                 text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
             else:
                 frame = pd.DataFrame(map(_flat, records))
+                frame["label"] = pd.Series([record["label"] for record in records], dtype=object)  # 1, not 1.0, by None
                 if suffix == ".parquet":
                     frames.append(frame)
                     return

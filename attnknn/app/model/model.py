@@ -271,6 +271,7 @@ class Model:
                         {"label": classes[j], "p": float(probs[j])} for j in np.argsort(-probs, kind="stable")
                     ],
                     "nearest": nearest if len(usual) else None,
+                    "novelty": float(p_value) if np.isfinite(p_value := explanation.novelty[i]) else None,
                     "neighbours": [dict(zip(names, row, strict=True)) for row in rows],
                     "rest": {"count": len(rest), "weight": float(weights[rest].sum())},
                     "null": {

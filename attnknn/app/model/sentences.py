@@ -2,6 +2,8 @@
 
 from typing import Any
 
+NOVEL = 0.05  # p value up to which an input is called novel
+
 
 def percent(share: float) -> str:
     """Format a share of 1 in whole percent, with one decimal below 1 and above 99."""
@@ -27,6 +29,14 @@ def describe_nearest(answer: dict[str, Any]) -> str:
     if nearest["far"]:
         return f"Far from the memory: nearest neighbour at {distance}, usually {usual}; do not rely on it."
     return f"Nearest neighbour at {distance}, percentile {int(nearest['percentile'])} of usual distances."
+
+
+def describe_novelty(answer: dict[str, Any]) -> str:
+    """That few held-out rows are as unlike the memory; empty for usual rows, and where `describe_nearest` says so."""
+    p, nearest = answer["novelty"], answer["nearest"]
+    if p is None or p > NOVEL or (nearest is not None and nearest["far"]):
+        return ""
+    return f"Novel: {percent(p)} of held-out rows are as unlike the memory."
 
 
 def describe_rest(answer: dict[str, Any]) -> str:

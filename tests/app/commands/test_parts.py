@@ -99,7 +99,7 @@ def tables(folder: Path, target: Path) -> Iterator[Path]:
 
 def test_predictions_of_any_table(folder: Path, tmp_path: Path) -> None:
     model = Model.load(folder / "vectors").classifier
-    probs, percentiles = model.predict_with_percentiles(np.load(folder / "z.npy"))
+    probs, percentiles, _ = model.predict_with_novelty(np.load(folder / "z.npy"))
     for i, table in enumerate(tables(folder, tmp_path)):
         output = tmp_path / f"answers{i}"
         succeeded("predict", folder / "vectors", table, "-o", f"{output}/", "--probabilities")

@@ -26,7 +26,7 @@ def test_formats(folder: Path, tmp_path: Path) -> None:
     classifier, z = Model.load(folder / "vectors").classifier, np.load(folder / "z.npy")
     command = ("predict", folder / "vectors", folder / "z.npy", "--probabilities", "--alpha", 0.2)
     rows, lines = csv_rows(*command), json_lines(*command)
-    probs, percentiles = classifier.predict_with_percentiles(z)
+    probs, percentiles, _ = classifier.predict_with_novelty(z)
     sets = classifier.predict_set(z, 0.2)
     for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
         assert row["input"] == line["input"] == f"z.npy row {i}"
@@ -229,6 +229,36 @@ def test_names_that_are_not_unicode(folder: Path, tmp_path: Path) -> None:
     assert "m: 135 rows" in succeeded(*fit)
     assert "holds a model already" in refused(*fit)
     assert "forgotten row 1" in succeeded("forget", model, 1)
+
+
+def test_novelty_and_rejected_rows(folder: Path, tmp_path: Path) -> None:
+    classifier, z = Model.load(folder / "vectors").classifier, np.load(folder / "z.npy")
+    odd = save_npy(tmp_path / "odd.npy", np.concatenate([z, 1000 * np.ones((2, 3))]))
+    command = ("predict", folder / "vectors", odd)
+    novelty = classifier.novelty(np.load(odd))
+    with_p, rejected = json_lines(*command, "--novelty"), json_lines(*command, "--reject", 0.2)
+    assert [row["novelty"] for row in with_p] == pytest.approx(novelty, abs=1e-6)
+    assert [row["label"] is None for row in rejected] == (novelty <= 0.2).tolist()
+    assert rejected[-1]["label"] is None
+    assert {row["label"] for row in with_p} == {"up", "down"}
+    assert [row["label"] for row in csv_rows(*command, "--reject", 0.2)][-1] == ""
+    assert "reject: 1.5; give a share above 0 and below 1" in refused(*command, "--reject", 1.5)
+    assert "held-out rows allow" in refused(*command, "--reject", 1e-6)
+    assert "--novelty" in refused(*command, "-o", f"{tmp_path}/parts/", "--novelty")
+
+
+def test_numbers_as_labels_stay_whole_beside_rejected_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(1, 3, 120)
+    X = rng.normal(size=(120, 2)) + 6 * y[:, None]
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(label=y)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    succeeded("fit", tmp_path / "rows.csv", "--target", "label", "-o", tmp_path / "m", "-k", 10)
+    frame.iloc[0, :2] = 1e4
+    frame.drop(columns="label").to_csv(tmp_path / "new.csv", index=False)
+    labels = [row["label"] for row in csv_rows("predict", tmp_path / "m", tmp_path / "new.csv", "--reject", 0.1)]
+    assert labels[0] == ""
+    assert set(labels) == {"", "1", "2"}
 
 
 def test_far_rows_are_named_and_get_every_class(folder: Path, tmp_path: Path) -> None:

@@ -277,6 +277,16 @@ function drawNearest({ nearest }) {
     : `Nearest neighbour at ${distance}, percentile ${Math.floor(nearest.percentile)} of usual distances.`);
 }
 
+function drawNovelty({ novelty, nearest }) {
+  if (novelty === null) return null;
+  const novel = novelty <= 0.05;
+  return h("div", { id: "novelty" },
+    h("div", { className: "bars", title: "share of held-out rows at least as unlike the memory" },
+      h("span", { className: "quiet" }, "novelty, p"), bar(novel ? "var(--bad)" : "var(--quiet)", novelty),
+      h("span", { className: "number" }, percent(novelty))),
+    novel && !nearest.far && h("p", { className: "bad" }, `Novel: ${percent(novelty)} of held-out rows are as unlike the memory.`));
+}
+
 // Columns stored beside a vector, which the model does not read.
 const drawBeside = (example) => h("dl", { className: "values scroll", id: "beside" },
   values(example).flatMap(({ name, text }) => [h("dt", { title: name }, name), h("dd", {}, text)]));
@@ -361,7 +371,7 @@ function drawAnswer() {
           h("small", {}, `, ${confidenceText(answer.confidence)}`)),
         drawVerdict(),
         answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it abstains.`),
-        drawNearest(answer))),
+        drawNearest(answer), drawNovelty(answer))),
     about.kind === "vectors" && example.columns && drawBeside(example),
     h("p", { id: "set", title: "Such sets held the true class nine times in ten, on rows that were held out." },
       predictionSetText()),
