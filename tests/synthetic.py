@@ -145,3 +145,12 @@ def neighbourhood(
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
     logits = torch.randn(b, c, generator=g)
     return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density, logits)
+
+
+def clustered_split(n_classes: int = 5, n: int = 600) -> Split:
+    """A table of a cluster for each class."""
+    rng = np.random.default_rng(1)
+    y = np.arange(n) % n_classes
+    x = (3 * rng.normal(size=(n_classes, 6))[y] + rng.normal(size=(n, 6))).astype(np.float32)
+    part = (np.arange(n) // n_classes % 4).astype(np.int8)
+    return Split(x, y, part, tuple("abcdef"[:n_classes]), tuple("uvwxyz"))

@@ -214,7 +214,8 @@ class AuditMixin:
 
         Args:
             X, y: (B, D) new rows and their labels, of classes of the model, which the memory judges; None for the rows
-                of the memory, with the labels given to `fit` and `partial_fit`, in the order of their ids.
+                of the memory, with the labels given to `fit` and `partial_fit`, in the order of their ids. Rows of the
+                memory given as X would support themselves.
 
         Returns:
             As `find_label_issues`; the index has the ids of the memory's rows, and supported_by and contradicted_by
@@ -225,6 +226,8 @@ class AuditMixin:
         require(isinstance(self.memory_, Memory), "audit: the rows are in a table; fit without storage")
         with self._reading(), self._threads():
             memory, device = cast(Memory, self.memory_), resolve_device(self.device)
+            few = f"audit: a memory of {len(memory)} rows; at least three are needed to judge each by others"
+            require(X is not None or len(memory) > 2, few)
             if X is not None:
                 z, own = self._queries(X), self._encode_labels("y", np.asarray(y))
                 require(len(z) == len(own), f"y: {len(own)} labels for {len(z)} rows")

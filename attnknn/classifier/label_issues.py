@@ -11,6 +11,8 @@ from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.device import resolve_device
 from attnknn.core.errors import require
 
+PARAMETERS = ("n_neighbors", "metric", "index", "device", "n_jobs", "random_state")
+
 
 def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> pd.DataFrame:
     """Find labels that are probably wrong.
@@ -23,7 +25,7 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
             that has not memorised them.
         y: (N,) labels.
         pred_probs: (N, C) out-of-sample probabilities of the classes, sorted, by any classifier, in place of ours.
-        params: of `AttnKNNClassifier`: n_neighbors, metric, index, device, n_jobs, random_state.
+        params: those of `AttnKNNClassifier` in `PARAMETERS`.
 
     Returns:
         A line for each row of X, in its order: is_label_issue; label_quality, the probability that the label is right;
@@ -31,18 +33,25 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
         nearest row with the same and with another label, −1 if none is near; n_identical, the number of other rows with
         the same values, and n_conflicting, of those with another label; nearest_distance, to the nearest other row, in
         units of the median over rows: far below 1 for near duplicates. Sort by label_quality to review them.
-        `attrs["evident"]` tells whether label noise is: if not, T is the identity, and a tenth of the labels is assumed
-        to be confused with a similar class, so that the number of wrong ones is a guess; so many are issues.
+        `attrs["evident"]` tells whether label noise is. If not, T is the identity; with fewer than about 60 rows a
+        class, it has one share of wrong labels for all. In both cases a tenth of the labels is assumed to be confused
+        with a similar class, so that the number of wrong ones is a guess; so many are issues.
 
     Raises:
         ValueError: a single class, values that are not finite, an invalid parameter, or probabilities that do not fit.
     """
+    unused = params.keys() - PARAMETERS
+    require(not unused, f"{', '.join(sorted(unused))}: no parameter here; {', '.join(PARAMETERS)} are")
     classifier = AttnKNNClassifier(**params)
     classifier._validate_params()
     with classifier._threads():
         memory = classifier._build_memory(X, y, None, 3)
         classes = classifier.classes_
         if pred_probs is not None:
+            named = (
+                "pred_probs: a data frame; give its values, columns in the order of the sorted classes, rows as in X"
+            )
+            require(not hasattr(pred_probs, "columns"), named)
             pred_probs = np.asarray(pred_probs, dtype=np.float64)
             shape = (len(memory), len(classes))
             require(pred_probs.shape == shape, f"pred_probs: of shape {pred_probs.shape}; give {shape}")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ttest_rel
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
@@ -160,6 +161,15 @@ def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BA
         if method in methods
         for row in metrics.reliability(probs, predictions.y, bins)
     ]
+
+
+def compare_repeats(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+    """Mean of a − b over repeats: difference, with 95 % interval and p of a t test; NaN where all are equal."""
+    result = {"difference": float((a - b).mean()), "low": np.nan, "high": np.nan, "p": np.nan}
+    if len(a) > 1 and np.ptp(a - b) > 0:
+        test: Any = ttest_rel(a, b)
+        result["p"], (result["low"], result["high"]) = float(test.pvalue), map(float, test.confidence_interval(0.95))
+    return result
 
 
 def combined_p(p: Sequence[float]) -> float:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.stats import ttest_rel
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression
@@ -30,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 from attnknn.classifier.audit import expected_precision
 from attnknn.classifier.label_issues import find_label_issues
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.paired_tests import Table
+from attnknn.evaluation.paired_tests import Table, compare_repeats
 from attnknn.experiments.corruption import class_similarity, noisy_labels
 
 OURS = "find_label_issues"
@@ -139,15 +138,6 @@ def audit_conditions(
     return [row for rows in done for row in rows]
 
 
-def _paired_test(prefix: str, a: np.ndarray, b: np.ndarray) -> dict[str, float]:
-    """Mean of a − b over repeats, with 95 % interval and p of a t test; NaN where all differences are equal."""
-    result = {"difference": float((a - b).mean()), "low": np.nan, "high": np.nan, "p": np.nan}
-    if len(a) > 1 and np.ptp(a - b) > 0:
-        test: Any = ttest_rel(a, b)
-        result["p"], (result["low"], result["high"]) = float(test.pvalue), map(float, test.confidence_interval(0.95))
-    return {prefix + name: value for name, value in result.items()}
-
-
 def best_others(table: pd.DataFrame) -> pd.DataFrame:
     """Ours beside the method of cleanlab with the highest mean average precision, chosen on these results.
 
@@ -163,11 +153,12 @@ def best_others(table: pd.DataFrame) -> pd.DataFrame:
         best = max(by_method, key=lambda name: by_method[name]["average_precision"].mean())
         other = by_method[best]
         row: dict[str, Any] = {"condition": condition, "other": best}
-        row |= _paired_test("", ours["average_precision"].to_numpy(), other["average_precision"].to_numpy())
+        row |= compare_repeats(ours["average_precision"].to_numpy(), other["average_precision"].to_numpy())
         row |= {name: float(ours[name].mean()) for name in (*SCORES, *EXPECTED)}
         if CLEANING[0] in ours:
             row |= {name: float(ours[name].mean()) for name in CLEANING}
-            row |= _paired_test("cleaning_", ours["accuracy_cleaned"].to_numpy(), ours["accuracy_given"].to_numpy())
+            gain = compare_repeats(ours["accuracy_cleaned"].to_numpy(), ours["accuracy_given"].to_numpy())
+            row |= {f"cleaning_{name}": value for name, value in gain.items()}
         row |= {f"other_{score}": float(other[score].mean()) for score in SCORES}
         rows.append(row)
     return pd.DataFrame(rows)

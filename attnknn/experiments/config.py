@@ -67,6 +67,19 @@ class Audit(Distinct):
     rows: Count = 3000  # at most, drawn at random
 
 
+class NewClasses(Distinct):
+    """Classes that neither encoder nor memory has seen, added by some rows."""
+
+    rows: Annotated[list[Count], Field(min_length=1)] = [1, 5, 20]  # of each new class
+    repeats: Count = 3  # other new classes each
+
+
+class Novelty(Block):
+    """Rows of classes that neither encoder nor memory has seen, to be told from usual ones."""
+
+    repeats: Count = 3  # other unknown classes each
+
+
 class Imbalance(Distinct):
     """Rare classes in the bank."""
 

@@ -31,6 +31,7 @@ from attnknn.report.sections import (
     neighbours,
     probabilities,
     theory,
+    unseen,
 )
 from attnknn.report.tables import Section, as_frame, as_tex
 from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, every_claim
@@ -86,7 +87,8 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
             print(f"{name} is left out of the report: no results in data/results/{name}; run `dvc repro {name}`")
     trained = [partial(section, runs) for section in (banks.noise_trained, banks.imbalance_trained)]
     probed = [partial(section, runs) for section in (fields.probe, fields.field_report)]
-    calls: list[Callable[[], Section]] = [*trained, partial(audit.audit, runs), *probed]
+    rows = [partial(section, runs) for section in (audit.audit, unseen.new_classes, unseen.novelty)]
+    calls: list[Callable[[], Section]] = [*trained, *rows, *probed]
     if evaluated:
         others = (
             neighbours.tta,
@@ -103,7 +105,7 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
             partial(neighbours.k_sweep, evaluated),
             *(partial(section, evaluated, claimed) for section in (banks.noise, banks.imbalance)),
             *trained,
-            partial(audit.audit, runs),
+            *rows,
             *(partial(section, evaluated) for section in others),
             *probed,
             *(partial(section, evaluated) for section in last),

@@ -119,6 +119,53 @@ def test_wrong_labels_of_many_classes_of_few_rows_are_found(share: float) -> Non
     assert (result["is_label_issue"] == wrong).mean() > 0.95
 
 
+def test_other_probabilities_are_corrected_by_the_noise_that_they_show() -> None:
+    """A third of class 0 is labelled 1: such labels are less credible than the probabilities alone say."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=1500)
+    y = np.where((true == 0) & (rng.random(1500) < 1 / 3), 1, true)
+    probs = 0.9 * np.eye(3)[true] + 0.1 / 3
+    result = find_label_issues(rng.normal(size=(1500, 2)), y, pred_probs=probs, **SETTINGS)
+    assert result.attrs["evident"]
+    assert (result["is_label_issue"] == (y != true)).all()
+    assert (1 - result["label_quality"]).sum() == pytest.approx((y != true).sum(), rel=0.05)
+    wrong = result["label_quality"][y != true]
+    assert wrong.max() < 0.02, "by the probabilities alone, .033 of .967"
+
+
+def test_nearest_distance_is_a_distance() -> None:
+    X = np.concatenate([np.arange(30.0), [100.0, 103.0]])[:, None]
+    result = find_label_issues(X, np.arange(32) % 2, **SETTINGS)
+    np.testing.assert_allclose(result["nearest_distance"][-2:], 3, rtol=1e-5)
+    np.testing.assert_allclose(result["nearest_distance"][:30], 1, rtol=1e-5)
+
+
+def test_identical_rows_do_not_vouch_for_each_other() -> None:
+    """A wrong label that was copied with its row: the copies are held out together for the regression and the head."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(2, size=300)
+    X = 3 * np.eye(2, 4)[true] + rng.normal(size=(300, 4))
+    y = np.where(np.arange(300) < 20, 1 - true, true)
+    X, y = np.concatenate([X, X[:20]]), np.concatenate([y, y[:20]])
+    wrong = np.r_[np.ones(20, bool), np.zeros(280, bool), np.ones(20, bool)]
+    result = find_label_issues(X, y, **SETTINGS)
+    assert (result["n_identical"][wrong] == 1).all()
+    assert average_precision_score(wrong, -result["label_quality"]) > 0.8
+
+
+@pytest.mark.parametrize("params", [{"storage": "x"}, {"label_noise": "auto"}, {"foo": 1}])
+def test_parameters_without_effect_are_refused(data: tuple[np.ndarray, ...], params: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no parameter here"):
+        find_label_issues(*data[:2], **params)
+
+
+def test_a_model_of_two_rows_cannot_be_audited(data: tuple[np.ndarray, ...]) -> None:
+    X, y, _ = data
+    model = AttnKNNClassifier(5, max_iter=1, random_state=0).fit(X[:30], y[:30]).forget(range(28))
+    with pytest.raises(ValueError, match="a memory of 2 rows"):
+        model.audit()
+
+
 def test_right_labels_are_kept() -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(3, size=600)
@@ -132,7 +179,9 @@ def test_probabilities_of_another_classifier_take_the_place_of_ours(data: tuple[
     probs = np.asarray(cross_val_predict(LogisticRegression(), X, y, cv=5, method="predict_proba"))
     result = find_label_issues(X, y, pred_probs=probs, **SETTINGS)
     assert average_precision_score(wrong, -result["label_quality"]) > 0.95
-    for bad, message in ((probs[:9], "of shape"), (probs * 2, "sum to 1"), (probs - 0.1, "sum to 1")):
+    named = pd.DataFrame(probs[:, ::-1], columns=[*NAMES[::-1]])  # whose order would be ignored
+    bads = (probs[:9], "of shape"), (probs * 2, "sum to 1"), (probs - 0.1, "sum to 1"), (named, "a data frame")
+    for bad, message in bads:
         with pytest.raises(ValueError, match=message):
             find_label_issues(X, y, pred_probs=bad)
 
@@ -195,3 +244,17 @@ def test_relabelled_rows_keep_vectors_and_weights(data: tuple[np.ndarray, np.nda
         with pytest.raises(ValueError, match=message):
             model.relabel(ids, labels)
     assert len(memory) == 300
+
+
+def test_new_rows_are_audited_through_the_noise_of_the_model() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=1200)
+    X = 2 * np.eye(3, 5)[true] + 0.5 * rng.normal(size=(1200, 5))
+    y = np.where((true == 0) & (rng.random(1200) < 0.3), 1, true)
+    model = AttnKNNClassifier(20, label_noise="auto", max_iter=5, random_state=0).fit(X[:1000], y[:1000])
+    assert model.transition_ is not None
+    expected = issues(model.predict_proba(X[1000:]), y[1000:], model.transition_, model.classes_)
+    result = model.audit(X[1000:], y[1000:])
+    np.testing.assert_array_equal(result["label_quality"], expected["label_quality"])
+    without = issues(model.predict_proba(X[1000:]), y[1000:], np.eye(3), model.classes_)
+    assert not np.allclose(result["label_quality"], without["label_quality"])

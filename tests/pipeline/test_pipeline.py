@@ -39,6 +39,8 @@ QUICK = {
     "k_sweep": {"ks": [1, 5], "resamples": 100},
     "noise": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
     "audit": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
+    "new_classes": {"rows": [1], "repeats": 1},
+    "novelty": {"repeats": 1},
     "imbalance": {"kinds": ["step"], "ratios": [0.1], "repeats": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
     "peers": {"tries": 1, "methods": ["raw-uniform", "logistic"]},
@@ -47,9 +49,11 @@ QUICK = {
     "ablation": {"repeats": 1, "resamples": 100},
 }
 TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
+UNSEEN = {"new_classes", "novelty"}  # train without some classes
 # What reads the predictions of heads and baselines.
 JUDGED = {
-    "evaluate", "noise", "audit", "imbalance", "ablation", "encoder_ablation", "finetune", "k_sweep", "theory", "tta",
+    "evaluate", "noise", "audit", "new_classes", "novelty", "imbalance",
+    "ablation", "encoder_ablation", "finetune", "k_sweep", "theory", "tta",
     "ensemble",
     "ensemble_seeds", "splits", "grow", "profile", "corrupted", "probe", "report",
 }  # fmt: skip
@@ -195,15 +199,15 @@ def rerun_by(path: str) -> set[str]:
     [
         ("attnknn/evaluation/metrics.py", JUDGED | {"field_report"}),
         ("attnknn/heads/attention.py", JUDGED - {"ensemble_seeds", "report"} | {"train_attention"}),
-        ("attnknn/encoder/losses.py", TRAINS | {"audit", "views", "finetune", "probe", "field_report"}),
+        ("attnknn/encoder/losses.py", TRAINS | UNSEEN | {"audit", "views", "finetune", "probe", "field_report"}),
         ("attnknn/experiments/ablation.py", {"ablation"}),
         ("attnknn/experiments/tta.py", {"tta"}),
         ("attnknn/experiments/corruption.py", {"noise", "audit", "imbalance", "corrupted", "train_corrupted"}),
         ("attnknn/experiments/fields/perceiver.py", {"train_field", "probe", "field_report"}),
         ("attnknn/experiments/config.py", {"check"}),
-        ("attnknn/data/fetch.py", {"download", "prepare", "train_splits", "audit"}),
+        ("attnknn/data/fetch.py", {"download", "prepare", "train_splits", "audit"} | UNSEEN),
         ("attnknn/report/page.html", {"report"}),
-        ("attnknn/classifier/estimator.py", {"audit"}),
+        ("attnknn/classifier/estimator.py", UNSEEN | {"audit"}),
         ("attnknn/app/cli.py", set()),
     ],
 )

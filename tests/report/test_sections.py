@@ -22,6 +22,7 @@ from attnknn.report.sections import (
     neighbours,
     probabilities,
     theory,
+    unseen,
 )
 from attnknn.report.tables import Section, as_frame
 from attnknn.report.verdicts import BETTER, SAME, every_claim
@@ -418,6 +419,39 @@ def test_all_labels_wrong_are_in_the_first_table_and_every_method_in_one_of_its_
     assert row["method"] == "MLP, generalised cross-entropy + noise correction"
     assert row[condition] == "0.400"
     assert list(frame(section, "label_noise")["estimated"]) == ["0.380", "0.380"]
+
+
+def test_new_classes_and_novelty_stand_beside_the_best_others() -> None:
+    row = {
+        "other": "class_means",
+        "new_accuracy": 0.7,
+        "old_accuracy": 0.9,
+        "loss": 0.01,
+        "new_nll": 1.0,
+        "old_nll": 0.5,
+    }
+    row |= {
+        "harmonic": 0.79,
+        "other_harmonic": 0.75,
+        "other_new_nll": 1.2,
+        "other_old_nll": 0.6,
+        "means_harmonic": 0.75,
+    }
+    row |= {"again_harmonic": 0.8, "difference": 0.04, "low": 0.01, "high": 0.07, "p": 0.03}
+    few = {**row, "difference": 0.0, "low": None, "high": None, "p": None}
+    conditions = {"1 rows": few, "20 rows": row}
+    own = a_run({"new_classes": {"conditions": conditions}})
+    first, last = frame(unseen.new_classes([own, a_run({"new_classes": {"conditions": {}}})]), "new_classes").to_numpy()
+    assert list(first[:2]) == ["digits", "1 rows"]
+    assert list(last[2:7]) == ["0.700", "0.900", "0.010", "1.000 (1.200)", "0.500 (0.600)"]
+    assert list(last[7:]) == ["0.790", "0.750", "0.750", "0.800", "class means", "+0.040 (+0.010 … +0.070)", ".030"]
+    assert list(first[-2:]) == ["0.000", ""]
+    row = {"other": "vim", "auroc": 0.95, "other_auroc": 0.9, "fpr95": 0.2, "other_fpr95": 0.3, "softmax_auroc": 0.85}
+    row |= {"difference": 0.05, "low": 0.01, "high": 0.09, "p": 0.0004, "rejected": 0.05, "rejected_novel": 0.7}
+    (one,) = frame(unseen.novelty([a_run({"novelty": {"conditions": {"mixed columns": row}}})]), "novelty").to_numpy()
+    assert list(one[1:5]) == ["mixed columns", "0.950 (0.900)", "0.200 (0.300)", "ViM"]
+    assert list(one[5:]) == ["0.850", "+0.050 (+0.010 … +0.090)", "< .001", "0.050", "0.700"]
+    assert unseen.novelty([a_run()]).tables == []
 
 
 def test_found_labels_stand_beside_the_best_of_cleanlab() -> None:

@@ -43,10 +43,13 @@ def audit(
     """
     require(top >= 0, f"--top: {top}; give 0 or more")
     require(output is None or output.suffix.lower() == ".csv", f"--output: {output}; give a .csv file")
-    file = check_output(output, source, [str(source)], force)
+    require(metric in ("l2", "cosine"), f"--metric: {metric}; give l2 or cosine")
+    require(0 <= seed < 2**32, f"--seed: {seed}; give a whole number of 0 … {2**32 - 1}")
+    inputs = [str(path) for path in (source, rows, encoder, apply) if path is not None]
+    file = check_output(output, source, inputs, force)
     require(plot is None or plot.suffix.lower() == ".png", f"--plot: {plot}; give a .png file")
     require(plot is None or plot != output, "--plot and --output: the same file; give two")
-    picture = None if plot is None else check_output(plot, source, [str(source)], force)
+    picture = None if plot is None else check_output(plot, source, inputs, force)
     if (source / "model.json").is_file():
         unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
         unused |= {"--metric": metric != "l2", "--separator": separator != ","}
@@ -128,6 +131,7 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> No
     from rich.table import Table
 
     from attnknn.classifier.audit import summarise_label_issues
+    from attnknn.heads.label_noise import too_few_rows
 
     summary = summarise_label_issues(issues)
     first = issues.sort_values("label_quality", kind="stable").head(top)
@@ -148,6 +152,8 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> No
     typer.echo(f"{source}: {flagged}; expected number of wrong labels {interval}")
     if not issues.attrs["evident"]:
         typer.echo("label noise is not evident: the order holds, the number assumes that a tenth is confused")
+    elif too_few_rows(len(issues), issues["given_label"].nunique()):
+        typer.echo("fewer than about 60 rows a class: the order holds, the number is rough")
     if not len(first):
         return
     table = Table(box=None)

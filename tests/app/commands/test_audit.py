@@ -53,6 +53,24 @@ def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     assert answer["pairs"][0]["flagged"] >= 1
 
 
+def test_inputs_are_not_replaced_and_options_are_checked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "z.npy", rng.normal(size=(40, 3)))
+    labels = tmp_path / "rows.csv"
+    pd.DataFrame({"kind": rng.choice(["a", "b"], 40)}).to_csv(labels, index=False)
+    text, command = labels.read_text(), ("audit", tmp_path / "z.npy", "--rows", labels, "--target", "kind")
+    assert "would replace" in refused(*command, "-o", labels, "--force")
+    assert labels.read_text() == text
+    assert "--metric: foo; give l2 or cosine" in refused(*command, "--metric", "foo")
+    assert "--seed: -1" in refused(*command, "--seed", -1)
+
+
+def test_the_number_is_rough_of_few_rows_a_class(flowers: Path, tmp_path: Path) -> None:
+    pd.read_csv(flowers).iloc[range(0, 150, 2)].to_csv(tmp_path / "half.csv", index=False)
+    out = succeeded("audit", tmp_path / "half.csv", "--target", "kind")
+    assert ("fewer than about 60 rows a class" in out) != ("label noise is not evident" in out)
+
+
 def test_right_labels_are_no_evidence(flowers: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(flowers).drop(WRONG)
     frame.to_csv(tmp_path / "right.csv", index=False)

@@ -1,0 +1,97 @@
+"""Classes that neither encoder nor memory has seen: added, and told from known ones."""
+
+from collections.abc import Sequence
+
+from attnknn.report.results import Run
+from attnknn.report.tables import Cell, Row, Section, Table, fixed, interval, p_value
+
+_CLASSIFIERS = {
+    "class_means": "class means",
+    "random_features": "ridge on random features",
+    "logistic": "logistic",
+    "balanced_logistic": "balanced logistic",
+    "nearest": "nearest neighbour",
+}
+_SCORES = {
+    "max_softmax": "maximum softmax",
+    "energy": "energy",
+    "mahalanobis": "Mahalanobis",
+    "deep_knn_1": "deep kNN, k 1",
+    "deep_knn_10": "deep kNN, k 10",
+    "deep_knn_50": "deep kNN, k 50",
+    "vim": "ViM",
+}
+
+
+def _by_run(runs: Sequence[Run], name: str) -> list[tuple[str, Run]]:
+    """Runs with results of a stage, each with its title."""
+    several = {run.dataset for run in runs if len({r.seed for r in runs if r.dataset == run.dataset}) > 1}
+    present = [run for run in runs if run.json.get(name, {}).get("conditions")]
+    return [(f"{run.dataset}{f', seed {run.seed}' if run.dataset in several else ''}", run) for run in present]
+
+
+def _difference(row: dict[str, float]) -> list[Cell | str]:
+    if row["p"] is None:
+        return [Cell(fixed(row["difference"], 3, True), ""), ""]
+    return [Cell(fixed(row["difference"], 3, True), interval(row, 3, True)), p_value(row["p"])]
+
+
+def new_classes(runs: Sequence[Run]) -> Section:
+    rows: list[Row] = []
+    for title, run in _by_run(runs, "new_classes"):
+        rows.append([title])
+        for condition, row in run.json["new_classes"]["conditions"].items():
+            accuracy = [fixed(row[name], 3) for name in ("new_accuracy", "old_accuracy", "loss")]
+            nll = [Cell(fixed(row[f"{kind}_nll"], 3), fixed(row[f"other_{kind}_nll"], 3)) for kind in ("new", "old")]
+            harmonic = [fixed(row[f"{name}harmonic"], 3) for name in ("", "other_", "means_", "again_")]
+            rows.append([condition, *accuracy, *nll, *harmonic, _CLASSIFIERS[row["other"]], *_difference(row)])
+    head = ["rows of each", "accuracy, new", "accuracy, old", "loss of old", "NLL, new: ours (other)"]
+    head += [
+        "NLL, old: ours (other)",
+        "harmonic mean: ours",
+        "best other",
+        "class means",
+        "fitted again",
+        "best other is",
+    ]
+    head += ["difference", "p"]
+    return Section(
+        "new_classes",
+        "New classes",
+        "A fifth of the classes is unknown to encoder and head; rows of them are added to the memory without a fit. "
+        "Beside classifiers fitted on all rows, the best in the harmonic mean of accuracies on new and old classes, "
+        "chosen on these results. Intervals and p over repeats.",
+        [],
+        [Table("new_classes", "Rows of new classes added to the memory", head, rows, folded=False)] if rows else [],
+        "dvc exp run -S '+new_classes.rows=[50]'",
+    )
+
+
+def novelty(runs: Sequence[Run]) -> Section:
+    rows: list[Row] = []
+    for title, run in _by_run(runs, "novelty"):
+        rows.append([title])
+        for condition, row in run.json["novelty"]["conditions"].items():
+            auroc = Cell(fixed(row["auroc"], 3), fixed(row["other_auroc"], 3))
+            fpr = Cell(fixed(row["fpr95"], 3), fixed(row["other_fpr95"], 3))
+            others = _SCORES[row["other"]], fixed(row["softmax_auroc"], 3)
+            rejected = [fixed(row[name], 3) for name in ("rejected", "rejected_novel")]
+            rows.append([condition, auroc, fpr, *others, *_difference(row), *rejected])
+    head = ["novel rows", "AUROC: ours (other)", "false positives at 95 %: ours (other)", "best other"]
+    head += [
+        "AUROC of maximum softmax",
+        "difference in AUROC",
+        "p",
+        "usual rows with p ≤ .05",
+        "novel rows with p ≤ .05",
+    ]
+    return Section(
+        "novelty",
+        "Novelty",
+        "Rows of classes that encoder and memory have not seen (two fifths, none of two), and usual rows with each "
+        "value taken from another one, are told from usual rows by `novelty`. The best of seven other scores is chosen "
+        "on these results. Intervals and p over repeats.",
+        [],
+        [Table("novelty", "Novelty beside other scores", head, rows, folded=False)] if rows else [],
+        "dvc exp run -S '+novelty.repeats=5'",
+    )
