@@ -5,14 +5,14 @@ import pandas as pd
 
 from attnknn.core.artifacts import Split
 from attnknn.encoder.encoder import Encoder
-from attnknn.experiments.new_classes import COLUMNS, best_others, new_classes
+from attnknn.experiments.new_classes import COLUMNS, add_new_classes, best_others
 from pipeline.run import Run, main
 
 
-def add_classes(run: Run) -> None:
+def new_classes(run: Run) -> None:
     p, split, (encoder, _) = run.params, Split.load(run.path("data/split")), Encoder.load(run.path("models/encoder"))
     settings = p.train_embedder, encoder, p.new_classes.rows, p.new_classes.repeats
-    table = new_classes(split, *settings, run.seed, run.device, run.label)
+    table = add_new_classes(split, *settings, run.seed, run.device, run.label)
     conditions = {}
     if table:
         best = best_others(pd.DataFrame(table)).astype(object).replace({np.nan: None}).set_index("condition")
@@ -22,4 +22,4 @@ def add_classes(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    main(add_classes)
+    main(new_classes)

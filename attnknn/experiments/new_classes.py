@@ -115,7 +115,7 @@ def _one_repeat(
     return table
 
 
-def new_classes(
+def add_new_classes(
     split: Split,
     settings: TrainEmbedder,
     stored: Encoder,

@@ -42,7 +42,8 @@ class Rows(NamedTuple):
 
 def max_softmax(rows: Rows) -> np.ndarray:
     """1 − the highest probability (Hendrycks and Gimpel 2017)."""
-    return -np.expm1(rows.logits.max(1) - logsumexp(rows.logits, axis=1))
+    total: Any = logsumexp(rows.logits, axis=1)
+    return -np.expm1(rows.logits.max(1) - total)
 
 
 def energy(rows: Rows) -> np.ndarray:
@@ -142,7 +143,7 @@ def _one_repeat(
     return rows
 
 
-def novelty(
+def detect_novelty(
     split: Split, settings: TrainEmbedder, stored: Encoder, repeats: int, seed: int, device: str, label: str
 ) -> Table:
     """AUROC and false positive rate of every score for both kinds of novel rows, with other classes in each repeat.

@@ -13,10 +13,10 @@ from attnknn.experiments.new_classes import (
     COLUMNS,
     OURS,
     NearestMean,
+    add_new_classes,
     best_others,
     grouped_scores,
     log_probs,
-    new_classes,
 )
 from synthetic import clustered_split
 
@@ -57,7 +57,7 @@ def test_every_method_learns_the_new_classes() -> None:
     settings = TrainEmbedder(encoder="mlp", widths=[8], epochs=1, batch_size=32)
     settings = settings.model_copy(update={"representation": "raw"})
     encoder = Encoder("raw", (6,), 0, [], 0)
-    rows = new_classes(clustered_split(), settings, encoder, [20, 1, 10_000], 2, 0, "cpu", "x")
+    rows = add_new_classes(clustered_split(), settings, encoder, [20, 1, 10_000], 2, 0, "cpu", "x")
     table = pd.DataFrame(rows)
     assert tuple(table.columns) == COLUMNS
     assert table["condition"].unique().tolist() == ["1 rows", "20 rows"], "10,000 rows are not there"
@@ -71,4 +71,4 @@ def test_every_method_learns_the_new_classes() -> None:
         best.loc["20 rows", "harmonic"] - best.loc["20 rows", "other_harmonic"]
     )
     assert abs(best.loc["20 rows", "loss"]) < 0.1
-    assert new_classes(clustered_split(2), settings, encoder, [1], 2, 0, "cpu", "x") == []
+    assert add_new_classes(clustered_split(2), settings, encoder, [1], 2, 0, "cpu", "x") == []

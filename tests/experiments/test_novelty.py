@@ -16,12 +16,12 @@ from attnknn.experiments.novelty import (
     Rows,
     best_others,
     deep_knn,
+    detect_novelty,
     detection,
     energy,
     mahalanobis,
     max_softmax,
     mixed_columns,
-    novelty,
     vim,
 )
 from attnknn.experiments.unseen_classes import encoder_of_known, known_classes
@@ -111,7 +111,7 @@ def test_encoder_of_known_classes_has_their_logits_alone() -> None:
 def test_unknown_classes_are_told_apart(representation: str) -> None:
     settings = TrainEmbedder(encoder="mlp", widths=[8], epochs=2, batch_size=32)
     settings = settings.model_copy(update={"representation": representation})
-    table = pd.DataFrame(novelty(clustered_split(), settings, Encoder("raw", (6,), 0, [], 0), 2, 0, "cpu", "x"))
+    table = pd.DataFrame(detect_novelty(clustered_split(), settings, Encoder("raw", (6,), 0, [], 0), 2, 0, "cpu", "x"))
     assert table.groupby(["condition", "repeat"]).size().tolist() == [8] * 4
     ours = table[table["method"] == OURS].set_index(["condition", "repeat"])
     assert (ours["rejected"] < 0.15).all()
@@ -124,6 +124,6 @@ def test_unknown_classes_are_told_apart(representation: str) -> None:
 
 def test_of_two_classes_none_is_unknown() -> None:
     settings = TrainEmbedder(encoder="mlp", widths=[8], epochs=1, batch_size=32)
-    table = pd.DataFrame(novelty(clustered_split(2), settings, Encoder("raw", (6,), 2, [], 0), 3, 0, "cpu", "x"))
+    table = pd.DataFrame(detect_novelty(clustered_split(2), settings, Encoder("raw", (6,), 2, [], 0), 3, 0, "cpu", "x"))
     assert table["condition"].unique().tolist() == [MIXED]
     assert table["repeat"].unique().tolist() == [0]
