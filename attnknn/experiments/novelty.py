@@ -42,13 +42,13 @@ class Rows(NamedTuple):
 
 def max_softmax(rows: Rows) -> np.ndarray:
     """1 − the highest probability (Hendrycks and Gimpel 2017)."""
-    total: Any = logsumexp(rows.logits, axis=1)
-    return -np.expm1(rows.logits.max(1) - total)
+    return -np.expm1(rows.logits.max(1) + energy(rows))
 
 
 def energy(rows: Rows) -> np.ndarray:
     """−log Σ exp logits (Liu et al. 2020)."""
-    return -logsumexp(rows.logits, axis=1)
+    total: Any = logsumexp(rows.logits, axis=1)
+    return -total
 
 
 def mahalanobis(train: Rows, y: np.ndarray) -> Callable[[Rows], np.ndarray]:
