@@ -230,10 +230,12 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
         valid = labels.ndim == 1 and labels.dtype.kind in "iuUb"
         require(valid, f"{path}: {labels.dtype} of shape {labels.shape}; expected integers or strings (rows,)")
         return labels.astype(str), None
-    if column is None:
-        frame = read_rows(path, **layout)
-        names = ", ".join(frame.columns)
-        require(frame.shape[1] == 1, f"{path.name}: columns {names}; name the label column with --target")
+    frame = read_rows(path, **layout)
+    names = ", ".join(frame.columns)
+    require(
+        column is not None or frame.shape[1] == 1, f"{path.name}: columns {names}; name the label column with --target"
+    )
+    if column is None or list(frame.columns) == [column]:
         labels = frame[frame.columns[0]]
         require(not labels.isna().any(), f"{labels.isna().idxmax()}: no label")
         return labels.to_numpy(str), None

@@ -143,3 +143,12 @@ def test_a_fit_without_test_rows_says_why(tmp_path: Path) -> None:
         assert f"no test rows: {reason}" in succeeded(*command, "--test", share).splitlines()
         assert json.loads(succeeded(*command, "--test", share, "--json"))["no_test"] == reason
         assert "no test rows" not in succeeded(*command, "--test", 0)
+
+
+def test_a_file_of_labels_alone_may_have_a_named_column(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "z.npy", rng.normal(size=(40, 3)))
+    (tmp_path / "rows.csv").write_text("\n".join(["kind", *rng.choice(["a", "b"], 40)]))
+    command = ("fit", tmp_path / "z.npy", "--rows", tmp_path / "rows.csv", "-o", tmp_path / "m", "--weights", "uniform")
+    assert "36 rows of 2 classes" in succeeded(*command, "--target", "kind")
+    assert "no target column 'other'" in refused(*command[:-3], tmp_path / "n", "--target", "other")
