@@ -175,7 +175,8 @@ class Memory(BaseMemory):
 
     def __getstate__(self) -> dict[str, object]:
         with self.lock.reading():
-            return {**vars(self), "bank": Bank(self.bank.z, self.bank.ids, self.bank.metric, self.bank.index)}
+            bank = self.bank.without_removed()
+            return {**vars(self), "bank": Bank(bank.z, bank.ids, bank.metric, bank.index)}
 
     @property
     def weighted(self) -> bool:
@@ -224,13 +225,16 @@ class Memory(BaseMemory):
         removed = np.unique(ids)
         positions = self.require_positions(removed)
         require(len(self) - len(removed) > 1, "ids: fewer than two rows would be left; keep at least two")
-        self.sums = self.sums - self._class_sums(positions)
+        fewer = np.unique(self.y[positions])
         self.bank = copy.copy(self.bank)
         self.bank.remove(removed)
         self.linear = None
         for name in ("ids", "y", "given_y", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):
             setattr(self, name, np.delete(getattr(self, name), positions, axis=0))
         self._update_positions()
+        rows = np.flatnonzero(np.isin(self.y, fewer))  # summed anew: a difference would be off in the last bits
+        self.sums = self.sums.copy()
+        self.sums[fewer] = self._class_sums(rows)[fewer]
         lost = np.isin(self.neighbour_ids, removed)
         changed = np.flatnonzero(lost.any(1))
         self.neighbour_ids[lost], self.neighbour_sims[lost] = -1, -np.inf

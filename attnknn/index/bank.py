@@ -1,5 +1,6 @@
 """The bank: vectors with row ids, an index over them, and exact re-ranking of its candidates."""
 
+import copy
 import operator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,10 +140,24 @@ class Bank:
         if 2 * visible.sum() >= len(visible):
             self._replace(self.z, row_ids, self.index)
             return
+        self._replace(self.z, row_ids, self.index)
+        self._drop_hidden()
+
+    def _drop_hidden(self) -> None:
+        """Rebuild an HNSW graph without the removed rows."""
+        visible = self.ids >= 0
         z, index = self.z[visible], self.index.copy()
         index.faiss_index.reset()
         index.add(z, np.arange(len(z)))
-        self._replace(z, row_ids[visible], index)
+        self._replace(z, self.ids[visible], index)
+
+    def without_removed(self) -> "Bank":
+        """The bank, or a copy that keeps nothing of rows removed from an HNSW graph."""
+        if not self._n_removed:
+            return self
+        result = copy.copy(self)
+        result._drop_hidden()
+        return result
 
     def _fill_from_end(self, removed: np.ndarray) -> None:
         rows = len(self.ids) - len(removed)
@@ -174,7 +189,10 @@ class Bank:
         return self.index.n_bytes or self.z.nbytes
 
     def save(self, folder: Path) -> None:
-        """Write vectors, ids and index to `folder`, atomically."""
+        """Write vectors, ids and index to `folder`, atomically, and nothing of removed rows."""
+        if self._n_removed:
+            self.without_removed().save(folder)
+            return
         with atomic_folder(folder) as draft:
             np.save(draft / "z.npy", self.z)
             np.save(draft / "ids.npy", self.ids)

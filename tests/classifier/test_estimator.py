@@ -781,3 +781,40 @@ def test_bad_label_noise_is_one_line(mislabelled, params: dict[str, Any], messag
     with pytest.raises(ValueError, match=message) as error:
         AttnKNNClassifier(**params).fit(X, noisy)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("index", ["flat", "hnsw", "ivf"])
+def test_files_of_a_saved_model_hold_nothing_of_forgotten_rows(index: Any, tmp_path: Path) -> None:
+    X, y = blobs(200)
+    model = AttnKNNClassifier(12, index=index, weights="distance", **FAST).fit(X, y)
+    vectors = [row.tobytes() for row in model.memory_.vectors()[[7, 150]]]
+
+    def holds(folder: str) -> list[bool]:
+        model.save(tmp_path / folder)
+        files = [path.read_bytes() for path in (tmp_path / folder).rglob("*") if path.is_file()]
+        return [any(vector in data for data in files) for vector in vectors]
+
+    assert holds("before") == [True, True]
+    model.forget([7, 150])
+    before = model.predict_proba(X)
+    assert holds("after") == [False, False]
+    pickled = pickle.dumps(model)
+    assert not any(vector in pickled for vector in vectors)
+    for other in (AttnKNNClassifier.load(tmp_path / "after"), pickle.loads(pickled)):
+        assert len(other.memory_) == 198
+        np.testing.assert_allclose(other.predict_proba(X), before, atol=1e-12)
+        other.partial_fit(X[:2], y[:2]).forget([0, 201])
+
+
+def test_forgetting_equals_a_memory_that_never_held_the_rows_to_the_bit() -> None:
+    X, y = blobs(300)
+    model = AttnKNNClassifier(12, null_scores="means", max_iter=3, random_state=0).fit(X, y)
+    gone = np.random.default_rng(0).permutation(300)[:120]
+    kept = np.setdiff1d(np.arange(300), gone)
+    never = copy.deepcopy(model)
+    never.memory_ = Memory.build(model._vectors(X[kept]), y[kept], np.ones(len(kept)), 3)
+    model.forget(gone)
+    for name in ("sums", "y", "weight", "agreement", "density"):
+        np.testing.assert_array_equal(getattr(model.memory_, name), getattr(never.memory_, name), err_msg=name)
+    np.testing.assert_array_equal(model.predict_proba(X), never.predict_proba(X))
+    np.testing.assert_array_equal(model.novelty(X), never.novelty(X))

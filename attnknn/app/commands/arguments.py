@@ -41,7 +41,9 @@ def changing(folder: Path) -> Iterator["Model"]:
         model.save(folder)
 
 
-def check_output(output: Path | None, model: Path, inputs: list[str], force: bool) -> Path | None:
+def check_output(
+    output: Path | None, model: Path, inputs: list[str], force: bool, option: str = "--output"
+) -> Path | None:
     """The file to write, with links resolved.
 
     Raises:
@@ -50,16 +52,16 @@ def check_output(output: Path | None, model: Path, inputs: list[str], force: boo
     """
     if output is None:
         return None
-    require(not output.is_dir(), f"--output: {output} is a folder; name a file")
+    require(not output.is_dir(), f"{option}: {output} is a folder; name a file")
     target, exists = Path(os.path.realpath(output)), os.path.lexists(output)
-    require(target.is_file() or not target.exists(), f"--output: {output} is no regular file; name another file")
+    require(target.is_file() or not target.exists(), f"{option}: {output} is no regular file; name another file")
     for source in [str(model), *inputs] if exists else [str(model)]:
         path = "/dev/stdin" if source == "-" else source
         if os.path.exists(path):
             same = any(place.exists() and place.samefile(path) for place in (target, *target.parents))
             name = "the file on standard input" if source == "-" else f"{source} or be in it"
-            require(not same, f"--output: {output} would replace {name}; name another file")
-    require(force or not exists, f"--output: {output} exists; name another file, or add --force")
+            require(not same, f"{option}: {output} would replace {name}; name another file")
+    require(force or not exists, f"{option}: {output} exists; name another file, or add --force")
     return target
 
 

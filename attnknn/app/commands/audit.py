@@ -49,7 +49,7 @@ def audit(
     file = check_output(output, source, inputs, force)
     require(plot is None or plot.suffix.lower() == ".png", f"--plot: {plot}; give a .png file")
     require(plot is None or plot != output, "--plot and --output: the same file; give two")
-    picture = None if plot is None else check_output(plot, source, inputs, force)
+    picture = None if plot is None else check_output(plot, source, inputs, force, "--plot")
     if (source / "model.json").is_file():
         unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
         unused |= {"--metric": metric != "l2", "--separator": separator != ","}

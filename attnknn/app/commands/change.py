@@ -1,17 +1,20 @@
 """`attnknn add` and `attnknn forget`: change a model's memory without refitting."""
 
+import hashlib
 import json
 import re
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, changing, check_stdin
+from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, changing, check_output, check_stdin
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
+from attnknn.core.files import write_json
 
 if TYPE_CHECKING:
     from attnknn.app.model.inputs import Batch
@@ -57,22 +60,60 @@ def add(
 def forget(
     model: Path = MODEL,
     ids: list[str] = typer.Argument(
-        help="Row ids, as `explain` and `add` print them; - reads them from standard input."
+        None, help="Row ids, as `explain` and `add` print them; - reads them from standard input."
     ),
+    label: str = typer.Option(None, help="Instead of ids: all rows of this label."),
+    where: str = typer.Option(None, help="Instead of ids: all rows with this value in a stored column, as person=7."),
+    receipt: Path = typer.Option(None, help="Write ids and SHA-256 of model.json before and after to this .json file."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Remove rows from a model's memory by their ids: all of them, or none if one is missing."""
+    """Remove rows from a model's memory: all that are named, or none if one is missing."""
+    ids = ids or []
+    ways = [name for name, value in (("ids", ids), ("--label", label), ("--where", where)) if value]
+    require(len(ways) == 1, f"{' and '.join(ways) or 'nothing'} given; name rows by ids, by --label or by --where")
+    if receipt is not None:
+        require(receipt.suffix == ".json", f"--receipt: {receipt}; give a .json file")
+    file = check_output(receipt, model, [], False, "--receipt")
+    with changing(model) as loaded:
+        before = _digest(model)
+        removed = _named_rows(loaded, ids, label, where)
+        loaded.forget(removed)
+        size = len(loaded.classifier.memory_)
+    values = {"model": str(model), "forgotten": removed, "rows": size, "before": before, "after": _digest(model)}
+    if file is not None:
+        write_json(file, values | {"time": datetime.now(UTC).isoformat(timespec="seconds")})
+    _report(model, "forgotten", removed, size, as_json, {})
+
+
+def _digest(model: Path) -> str:
+    """SHA-256 of model.json, which holds those of the other files."""
+    return hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
+
+
+def _named_rows(model: "Model", ids: list[str], label: str | None, where: str | None) -> list[int]:
+    """Ids of rows, ascending."""
+    if not ids:
+        import numpy as np
+
+        rows = model.memory
+        if label is not None:
+            chosen = rows.given_y == np.searchsorted(model.classifier.classes_, model.parse_labels([label])[0])
+        else:
+            column, equals, value = str(where).partition("=")
+            require(bool(equals), f"--where: {where}; give column=value")
+            texts = [model.examples.columns(row) for row in range(len(rows))]
+            names = ", ".join(texts[0]) or "none"
+            require(column in texts[0], f"--where: no stored column {column!r} (there are {names})")
+            chosen = np.array([row[column] == value for row in texts])
+        require(bool(chosen.any()), f"{'--where' if label is None else '--label'}: no row of {where or label}")
+        return rows.ids[chosen].tolist()
     check_stdin(ids)
     piped = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace").split() if "-" in ids else []
     texts = [text for argument in ids for text in (piped if argument == "-" else [argument])]
     invalid = [text[:40] for text in texts if not re.fullmatch("[0-9]{1,40}", text)]
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
     require(bool(texts), "ids: empty; give one or more")
-    removed = sorted({int(text) for text in texts})
-    with changing(model) as loaded:
-        loaded.forget(removed)
-        size = len(loaded.classifier.memory_)
-    _report(model, "forgotten", removed, size, as_json, {})
+    return sorted({int(text) for text in texts})
 
 
 def _labels(

@@ -1,5 +1,6 @@
 """`attnknn add` and `attnknn forget`, also by concurrent processes."""
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -139,3 +140,32 @@ def test_a_new_class_is_added_and_forgotten(copied: Path) -> None:
     left = Model.load(model)
     assert left.classifier.classes_.tolist() == ["down", "left", "sideways"]
     np.testing.assert_array_equal(left.cases.labels, own.cases.labels[own.cases.labels == "down"])
+
+
+def test_forget_a_class_or_the_rows_of_a_person_with_a_receipt(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60), "kind": ["x", "y", "z"] * 20})
+    frame["person"] = np.arange(60) % 7
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    np.save(tmp_path / "z.npy", frame[["a", "b"]])
+    source = ("fit", tmp_path / "z.npy", "--rows", tmp_path / "rows.csv", "--target", "kind")
+    model, receipt = tmp_path / "m", tmp_path / "receipt.json"
+    succeeded(*source, "-o", model, "--weights", "uniform", "--test", 0)
+    before = hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
+    assert "9 rows" in succeeded("forget", model, "--where", "person=3", "--receipt", receipt)
+    written = json.loads(receipt.read_text())
+    after = hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
+    assert written["forgotten"] == np.flatnonzero(frame["person"] == 3).tolist()
+    assert (written["before"], written["after"], written["rows"]) == (before, after, 51)
+    loaded = Model.load(model)
+    assert "3" not in set(loaded.examples.table["person"].astype(str))
+    assert "no row of person=3" in refused("forget", model, "--where", "person=3")
+    assert "no stored column 'age'" in refused("forget", model, "--where", "age=3")
+    assert "--where: person; give column=value" in refused("forget", model, "--where", "person")
+    assert "ids and --label given" in refused("forget", model, 4, "--label", "x")
+    assert "nothing given" in refused("forget", model)
+    assert "not a class of this model" in refused("forget", model, "--label", "w")
+    assert "--receipt: " in refused("forget", model, 4, "--receipt", receipt)
+    assert after == hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
+    succeeded("forget", model, "--label", "z")
+    assert Model.load(model).classifier.classes_.tolist() == ["x", "y"]
