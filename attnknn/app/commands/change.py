@@ -101,10 +101,11 @@ def _named_rows(model: "Model", ids: list[str], label: str | None, where: str | 
         else:
             column, equals, value = str(where).partition("=")
             require(bool(equals), f"--where: {where}; give column=value")
-            texts = [model.examples.columns(row) for row in range(len(rows))]
-            names = ", ".join(texts[0]) or "none"
-            require(column in texts[0], f"--where: no stored column {column!r} (there are {names})")
-            chosen = np.array([row[column] == value for row in texts])
+            table = model.examples.table
+            columns = {} if table is None else {str(name): table[name].to_numpy(str) for name in table}
+            names = ", ".join(columns) or "none"
+            require(column in columns, f"--where: no stored column {column!r} (there are {names})")
+            chosen = columns[column] == value
         require(bool(chosen.any()), f"{'--where' if label is None else '--label'}: no row of {where or label}")
         return rows.ids[chosen].tolist()
     check_stdin(ids)
