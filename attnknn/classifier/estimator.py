@@ -499,10 +499,11 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         """Conformal p value (B,) of each row: the share of held-out rows at least as unlike the memory as it is.
 
         Rows like those of `fit` have p values spread evenly over 0 … 1; those of unknown classes, or of other data,
-        small ones. See `classifier.novelty` for the score, which is fitted without examples of anything new. As the
-        calibration, it does not change as rows are added or forgotten, but rows of an added class are no longer new. p
-        is at least 1/(n + 1) of n held-out rows; NaN for models that were saved by earlier versions. With `metric`
-        cosine the length of a row does not count. It is approximate in tables of a few categories.
+        small ones. See `classifier.novelty` for the score, which is fitted without examples of anything new. It is not
+        calibrated again as rows are added or forgotten: with many times the rows distances are smaller and p values
+        higher, with few left lower; then fit again. Rows of an added class are no longer new. p is at least 1/(n + 1)
+        of n held-out rows; NaN for models that were saved by earlier versions. With `metric` cosine the length of a row
+        does not count. It is approximate in tables of a few categories and with many copies of rows.
         """
         return self.predict_with_novelty(X)[2]
 
@@ -527,18 +528,20 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         Raises:
             ValueError: `reject` is below what the number of held-out rows allows, or the model has no `novelty`.
         """
+        check_is_fitted(self)
+        if reject is not None:
+            self.check_reject(reject)
         probabilities, _, novelty, classes = self._predict(X)
         labels = classes[probabilities.argmax(1)]
         if reject is None:
             return labels
-        self.check_reject(reject)
         labels = labels.astype(object)
         labels[novelty <= reject] = None
         return labels
 
     def check_reject(self, reject: float) -> None:
         """InputError unless rows can be rejected at this level."""
-        require(0 < reject < 1, f"reject: {reject}; give a share above 0 and below 1")
+        require(isinstance(reject, Real) and 0 < reject < 1, f"reject: {reject}; give a share above 0 and below 1")
         require(self._novelty is not None, "reject: the model was saved by an earlier version; fit again")
         least = 1 / (len(cast(Novelty, self._novelty).scores) + 1)
         require(reject >= least, f"reject: {reject}; the held-out rows allow {least:.2g} at least")

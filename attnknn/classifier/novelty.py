@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import digamma, expit
 
 from attnknn.classifier.persistence import AnyHead
 from attnknn.core.artifacts import BANK, VAL, Neighbours
@@ -28,6 +28,7 @@ LEAST = np.array([0.05, 0.05, 0.05, 0.0, 0.0])  # of the weights
 PRIOR = np.array([0.3, 0.3, 0.3, 0.3, 0.1])  # weights that few rows keep
 _STRENGTH = 10.0  # of the prior, in rows
 _CLASSES, _ROWS = 20, 200  # left out, and rows of each, at most
+_DIMENSION = 5  # neighbours that tell it
 _SURE = 1e-6  # least 1 − p
 _NEGLIGIBLE = 1e-3  # squared distance, in that to the last neighbour, below which rows count as identical
 _LEAST_SPREAD = 0.05  # of a feature, so that rounding does not order identical rows
@@ -63,12 +64,12 @@ def novelty_features(
 ) -> Features:
     """Features of queries; see the module. Those of fewer neighbours are of as many as there are."""
     squared = np.where(np.isfinite(sims), np.maximum(-sims.astype(np.float64), 0), np.nan)  # NaN: no such neighbour
-    reach = [np.nanmax(squared[:, :k], axis=1) for k in NEIGHBOURS]
+    furthest = [np.nanmax(squared[:, :k], axis=1) for k in NEIGHBOURS]
     own = np.log(np.nanmean(squared[:, :REACH], axis=1) + floor)
     theirs = np.log(np.maximum(-density[:, :REACH].astype(np.float64), 0) + floor)
     theirs = np.nanmean(np.where(np.isnan(squared[:, :REACH]), np.nan, theirs), axis=1)
     unsure = np.maximum(1 - confidence, _SURE)
-    return np.stack([*(np.log(d + floor) for d in reach), own - theirs, np.log(unsure)], 1)
+    return np.stack([*(np.log(d + floor) for d in furthest), own - theirs, np.log(unsure)], 1)
 
 
 def fit_novelty(
@@ -83,8 +84,9 @@ def fit_novelty(
 ) -> Novelty:
     """Fit the weights on VAL rows, and keep the scores of these.
 
-    Held-out rows have fewer neighbours to choose from than new ones will. In m dimensions the distance to the k-th
-    neighbour grows as k^(1/m), hence distances among n rows are (N/n)^(1/m) times those among N.
+    Held-out rows have fewer neighbours to choose from than new ones will: in m dimensions distances among n rows are
+    (N/n)^(1/m) times those among N. There log d² to the k-th of evenly spread neighbours is 2/m·ψ(k) and a constant on
+    average, which gives m; by the first five neighbours, which even small classes have.
 
     Args:
         calibrated: votes → probabilities. confidence: the highest of each VAL row.
@@ -93,13 +95,13 @@ def fit_novelty(
         n_rows: of the memory.
     """
     parts = [(space, rows) for space in spaces if len(rows := space.embeddings.rows(VAL))]
-    pairs = [neighbours_of(space, rows, unit) for space, rows in parts]
+    reach = min(k, REACH)
+    pairs = [neighbours_of(space, rows, reach, unit) for space, rows in parts]
     floor = _NEGLIGIBLE * (float(np.median(np.concatenate([-sims[:, -1] for sims, _ in pairs]))) or 1.0)
     by_part = np.split(confidence, np.cumsum([len(rows) for _, rows in parts])[:-1])
     known = np.concatenate([novelty_features(*pair, own, floor) for pair, own in zip(pairs, by_part, strict=True)])
     missing = np.concatenate([np.full(len(rows), np.log(n_rows / bank_size(space))) for space, rows in parts])
-    growth = (known[:, 2] - known[:, 1]).mean() / np.log(NEIGHBOURS[2] / NEIGHBOURS[1])  # 2/m of squared distances
-    known[:, :3] -= growth * missing[:, None]
+    known[:, :3] -= _growth(parts, floor / unit**2) * missing[:, None]
     centre, spread = known.mean(0), np.maximum(known.std(0), _LEAST_SPREAD)
     left_out = [] if spaces[0].counts is not None else _left_out(spaces, head, calibrated, k, seed, floor)
     unknown = (np.concatenate([np.empty((0, len(centre))), *left_out]) - centre) / spread
@@ -108,14 +110,22 @@ def fit_novelty(
     return Novelty(weights, centre, spread, np.sort(known @ weights), floor)
 
 
+def _growth(parts: Sequence[tuple[EmbeddingSpace, np.ndarray]], floor: float) -> float:
+    """2/m of `fit_novelty`."""
+    sims = [space.neighbours.take(rows, min(_DIMENSION, space.neighbours.ids.shape[1]))[1] for space, rows in parts]
+    first, last = (np.concatenate([np.log(floor - own[:, i]) for own in sims]) for i in (0, -1))
+    between = digamma(min(own.shape[1] for own in sims)) - digamma(1)
+    return float(np.clip((last - first).mean() / between, 0, 2)) if between > 0 else 0.0
+
+
 def bank_size(space: EmbeddingSpace) -> int:
     """Number of bank rows."""
     return int((space.embeddings.part == BANK).sum() if space.counts is None else space.counts.sum())
 
 
-def neighbours_of(space: EmbeddingSpace, rows: np.ndarray, unit: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Similarities (M, K) and densities (M, K) of the nearest neighbours of rows."""
-    ids, sims = space.neighbours.take(rows, min(REACH, space.neighbours.ids.shape[1]))
+def neighbours_of(space: EmbeddingSpace, rows: np.ndarray, k: int, unit: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Similarities (M, K) and densities (M, K) of at most k nearest neighbours of rows."""
+    ids, sims = space.neighbours.take(rows, min(k, space.neighbours.ids.shape[1]))
     return sims * unit**2, space.statistics.density[ids] * unit**2
 
 
@@ -148,7 +158,7 @@ def _left_out(
                 votes = head(batch.to(torch.float64))[0].numpy()
             probs = np.delete(calibrated(votes), c, 1)
             confidence = probs.max(1) / probs.sum(1)
-            features.append(novelty_features(*neighbours_of(own, rows), confidence, floor))
+            features.append(novelty_features(*neighbours_of(own, rows, min(k, REACH)), confidence, floor))
     return features
 
 

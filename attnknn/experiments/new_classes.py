@@ -81,16 +81,14 @@ def grouped_scores(log_p: np.ndarray, classes: np.ndarray, y: np.ndarray, known:
 
 
 def _one_repeat(
-    split: Split, known: np.ndarray, encoder: Encoder, trained: bool, bf16: bool, ns: list[int], seed: int, device: str
+    split: Split, known: np.ndarray, encoder: Encoder, bf16: bool, ns: list[int], seed: int, device: str
 ) -> Table:
     z, y, part = embed(encoder, np.asarray(split.x), device, bf16)[0], np.asarray(split.y), np.asarray(split.part)
     old = np.isin(y, known)
     bank, held, test = old & (part == BANK), old & np.isin(part, (FIT, VAL)), part == TEST
-    train = np.flatnonzero(bank if trained else bank | held)
-    held_out = (z[held], y[held])
-    options: dict[str, Any] = {"held_out": held_out if trained else None}
+    train, held_out = np.flatnonzero(bank), (z[held], y[held])  # the latter for head and temperatures
     model, rng, table = AttnKNNClassifier(random_state=seed, device=device), np.random.default_rng(seed), []
-    model.fit(z[train], y[train], **options)
+    model.fit(z[train], y[train], held_out=held_out)
     before = float((model.predict(z[test & old]) == y[test & old]).mean())
     order = {c: rng.permutation(np.flatnonzero((y == c) & (part == BANK))) for c in np.setdiff1d(y, known)}
     added = 0
@@ -102,7 +100,7 @@ def _one_repeat(
         added, new = n, np.concatenate([rows[:n] for rows in order.values()])
         rows = np.concatenate([train, new])
         answers = {OURS: (np.log(np.maximum(model.predict_proba(z[test]), _LEAST)), model.classes_)}
-        again = AttnKNNClassifier(random_state=seed, device=device).fit(z[rows], y[rows], **options)
+        again = AttnKNNClassifier(random_state=seed, device=device).fit(z[rows], y[rows], held_out=held_out)
         answers[AGAIN] = np.log(np.maximum(again.predict_proba(z[test]), _LEAST)), again.classes_
         for name, classifier in classifiers(z.shape[1], seed).items():
             fitted = classifier.fit(z[rows], y[rows])
@@ -133,8 +131,7 @@ def add_new_classes(
     for repeat, known in enumerate(known_classes(len(split.classes), SHARE, repeats, seed)):
         if len(known) < len(split.classes):
             encoder = encoder_of_known(split, known, settings, stored, seed + repeat, device, f"{label}, {repeat}")
-            trained = settings.representation == "trained"
-            table += _one_repeat(split, known, encoder, trained, settings.bf16, ns, repeat, device)
+            table += _one_repeat(split, known, encoder, settings.bf16, ns, repeat, device)
     return table
 
 

@@ -102,6 +102,8 @@ def test_levels_that_reject_nothing_are_refused(digits: AttnKNNClassifier, rejec
     with pytest.raises(ValueError, match=message) as error:
         digits.predict(X[:3], reject=reject)
     assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="above 0 and below 1"):
+        digits.predict(X[:3], reject="x")  # type: ignore[arg-type]
 
 
 def test_an_added_class_is_no_longer_new(digits: AttnKNNClassifier, tmp_path: Path) -> None:
@@ -122,4 +124,43 @@ def test_identical_rows_and_two_classes() -> None:
     p = model.novelty(np.concatenate([rows[:50], [[50.0, 50, 50]]]))
     assert np.isfinite(p).all()
     assert p[-1] == 1 / (len(model._novelty.scores) + 1)
-    assert (p[:50] > p[-1]).all()
+
+
+def a_table(n_classes: int, n: int, separation: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    centres = separation * np.random.default_rng(9).normal(size=(n_classes, 10))
+    y = rng.permutation(np.arange(n) % n_classes)
+    return centres[y] + rng.normal(size=(n, 10)), y
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 30])
+def test_p_values_are_uniform_with_any_number_of_neighbours(k: int) -> None:
+    rejected = []
+    for seed in range(3):
+        rows, y = a_table(5, 2000, 1.0, seed)
+        model = AttnKNNClassifier(k, weights="distance", random_state=0).fit(rows[:1000], y[:1000])
+        rejected.append((model.novelty(rows[1000:]) <= 0.05).mean())
+    assert 0.03 < np.mean(rejected) < 0.07
+
+
+@pytest.mark.parametrize(("n_classes", "rows"), [(20, 15), (20, 10), (100, 16)])
+def test_usual_rows_of_small_classes_far_apart_are_not_rejected(n_classes: int, rows: int) -> None:
+    data, y = a_table(n_classes, 2 * rows * n_classes, 5.0)
+    first = np.concatenate([np.flatnonzero(y == c)[:rows] for c in range(n_classes)])
+    model = AttnKNNClassifier(weights="distance", random_state=0).fit(data[first], y[first])
+    new = np.setdiff1d(np.arange(len(y)), first)
+    assert (model.novelty(data[new]) <= 0.05).mean() < 0.12
+
+
+def test_novelty_of_a_table_does_not_depend_on_the_unit_of_its_rows(tmp_path: Path) -> None:
+    pytest.importorskip("lance")
+    rows, y = a_table(4, 2600, 1.0)
+    p = []
+    for scale in (1.0, 1e-3):
+        model = AttnKNNClassifier(30, weights="distance", storage=tmp_path / f"{scale}.lance", random_state=0)
+        model.fit(scale * rows[:2000], y[:2000])
+        p.append(model.novelty(scale * rows[2000:]))
+        far = model.novelty(scale * (rows[2000:] + 50))
+        np.testing.assert_allclose(far, 1 / (len(model._novelty.scores) + 1))
+    np.testing.assert_allclose(*p, atol=0.02)
+    assert 0.02 < (p[0] <= 0.05).mean() < 0.09

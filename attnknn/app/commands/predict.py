@@ -66,8 +66,8 @@ def predict(
     from attnknn.classifier.estimator import FAR
 
     loaded = Model.load(model)
-    if reject is not None:
-        loaded.classifier.check_reject(reject)
+    if reject is not None or novelty:
+        loaded.classifier.check_reject(0.5 if reject is None else reject)
     skipped = far = 0
 
     def skip(error: InputError) -> None:
@@ -144,8 +144,7 @@ def _with_novelty(records: list[dict[str, Any]], p_values: "np.ndarray", reject:
     result = []
     for record, p in zip(records, p_values.tolist(), strict=True):
         label = None if reject is not None and p <= reject else record["label"]
-        own = {} if p != p else {"novelty": round(p, 6)}  # NaN for models of earlier versions
-        result.append({**record, "label": label, **own})
+        result.append({**record, "label": label, "novelty": round(p, 6)})
     return result
 
 

@@ -58,7 +58,7 @@ def new_classes(runs: Sequence[Run]) -> Section:
     return Section(
         "new_classes",
         "New classes",
-        "A fifth of the classes is unknown to encoder and head; rows of them are added to the memory without a fit. "
+        "Encoder and head saw no label of a fifth of the classes; rows of them are added to the memory without a fit. "
         "Beside classifiers fitted on all rows, the best in the harmonic mean of accuracies on new and old classes, "
         "chosen on these results. Intervals and p over repeats.",
         [],
@@ -88,7 +88,7 @@ def novelty(runs: Sequence[Run]) -> Section:
     return Section(
         "novelty",
         "Novelty",
-        "Rows of classes that encoder and memory have not seen (two fifths, none of two), and usual rows with each "
+        "Rows of classes of which encoder and memory saw no label (two fifths, none of two), and usual rows with each "
         "value taken from another one, are told from usual rows by `novelty`. The best of seven other scores is chosen "
         "on these results. Intervals and p over repeats.",
         [],
