@@ -19,7 +19,7 @@ from attnknn.core.files import parse_yaml
 PARAMS, DATASETS, PRESETS = Path("params.yaml"), Path("datasets.yaml"), Path("presets")
 EXPERIMENTS = {
     "peers": "Peers", "k_sweep": "KSweep", "noise": "Noise", "audit": "Audit",
-    "new_classes": "NewClasses", "novelty": "Novelty", "imbalance": "Imbalance", "tta": "Tta",
+    "new_classes": "NewClasses", "novelty": "Novelty", "drift": "Drift", "imbalance": "Imbalance", "tta": "Tta",
     "train_corrupted": "TrainCorrupted", "ensemble": "Ensemble", "ablation": "Ablation",
     "encoder_ablation": "EncoderAblation", "profile": "Profile", "splits": "Splits", "theory": "Theory",
     "explain": "Explain", "finetune": "Finetune",

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Self, cast
+from numbers import Integral
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from jaxtyping import Int
@@ -14,6 +15,7 @@ from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.persistence import AnyHead, head_from_arrays, head_to_arrays
 from attnknn.classifier.predictor import Predictor
+from attnknn.classifier.reduction import representative_rows
 from attnknn.core.device import resolve_device
 from attnknn.core.errors import require
 from attnknn.evaluation.conformal import true_class_scores
@@ -33,9 +35,10 @@ def head_by_class(head: AnyHead, source: Int[np.ndarray, " C"]) -> AnyHead:
 
 
 class ChangeMixin:
-    """Mixin with `partial_fit`, `forget`, `relabel` and `update_statistics`."""
+    """Mixin with `partial_fit`, `forget`, `keep`, `relabel` and `update_statistics`."""
 
     cluster: str | None
+    decay: float | None
     device: str
     classes_: np.ndarray
     new_classes_: np.ndarray
@@ -79,11 +82,18 @@ class ChangeMixin:
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         X, y, weight = (array[weight > 0] for array in (X, y, weight))
         if len(X):
+            weight, fade = weight * self._faded(np.arange(len(X) - 1, -1, -1)), float(self._faded(len(X)))
             z, weight = self._vectors(X), self._relative(weight)
             with self.memory_.lock.writing(), self._threads():
                 labels = all_classes(self.classes_, y)
-                self._added_ids = self._change(labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight))
+                self._added_ids = self._change(
+                    labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight, fade)
+                )
         return self
+
+    def _faded(self, age: Any) -> Any:
+        """Factor of the weight of a row after so many later ones."""
+        return 1.0 if self.decay is None else np.exp2(-age / float(self.decay))
 
     def _scores_of_new_classes(self) -> dict[int, np.ndarray]:
         """Conformity scores of rows of each new class, by its number; computed anew after a change of the memory."""
@@ -156,10 +166,50 @@ class ChangeMixin:
         """
         check_is_fitted(self)
         with self.memory_.lock.writing(), self._threads():
-            present = self._present_classes()
-            self.memory_.forget(check_row_ids(ids))
-            self._drop_classes(present)
+            self._forget(check_row_ids(ids))
         return self
+
+    def _forget(self, ids: Int[np.ndarray, " M"]) -> None:
+        present = self._present_classes()
+        self.memory_.forget(ids)
+        self._drop_classes(present)
+
+    def keep(self, n_rows: int, by: Literal["kmeans", "newest"] = "kmeans") -> Self:
+        """Forget all but n rows of the memory; nothing if it has no more.
+
+        Fewer rows are less accurate; calibration and `novelty` stay those of the memory as fitted. Compare on rows that
+        are not in the memory.
+
+        Args:
+            n_rows: at least two and the number of classes.
+            by: `kmeans` keeps in each class, in proportion to its rows, those nearest to its k-means centres. `newest`
+                keeps the rows that were last added (a class may lose all) and, if these are fewer than n, rows of `fit`
+                by k-means.
+
+        Raises:
+            ValueError: too few rows, or they are in a table.
+        """
+        check_is_fitted(self)
+        least = max(2, len(self.classes_))
+        valid = isinstance(n_rows, Integral) and n_rows >= least
+        require(valid, f"n_rows: {n_rows}; give a whole number, at least {least}: two, and one for each class")
+        require(by in ("kmeans", "newest"), f"by: {by!r}; give 'kmeans' or 'newest'")
+        require(isinstance(self.memory_, Memory), "keep: the rows are in a table; leave storage None")
+        with self.memory_.lock.writing(), self._threads():
+            memory = cast(Memory, self.memory_)
+            if len(memory) > n_rows:
+                self._forget(np.setdiff1d(memory.ids, memory.ids[self._kept_rows(memory, int(n_rows), by)]))
+        return self
+
+    def _kept_rows(self, memory: Memory, n: int, by: str) -> Int[np.ndarray, " n"]:
+        """Positions of the rows that `keep` keeps."""
+        rows = np.arange(len(memory))
+        newest = rows[memory.ids >= memory.first_added][-n:] if by == "newest" else rows[:0]
+        n, rest = n - len(newest), rows[memory.ids < memory.first_added] if by == "newest" else rows
+        if not n:
+            return newest
+        z, y, weight = memory.vectors(rest), memory.y[rest], memory.weight[rest]
+        return np.concatenate([rest[representative_rows(z, y, weight, n, 0)], newest])
 
     def _present_classes(self) -> np.ndarray:
         return self.classes_[self.memory_.rows_by_class() > 0]

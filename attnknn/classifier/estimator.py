@@ -109,6 +109,11 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
     prior : float or None, default=None
         Total weight of the null neighbours, above 0 and below 1; None learns it. Not with `null_scores='linear'`, whose
         weight is learned.
+    decay : float or None, default=None
+        For data that change over time: the number of later rows after which the weight of a row is halved. Rows given
+        to `partial_fit` are in the order of time, those of `fit` of one age. Votes, class shares, class means and the
+        logistic regression follow the weights; the head and the calibration do not change. None keeps all weights.
+        Old rows remain among the `n_neighbors`; `keep(n_rows, by='newest')` removes them. Not with `storage`.
     abstain : float, default=0.0
         Confidence below which `abstains` is true. `predict` always returns a label.
     max_iter : int, default=200
@@ -180,6 +185,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         "prototypes": ["boolean", StrOptions({"auto"})],
         "label_noise": [StrOptions({"auto"}), "array-like", "sparse matrix", None],
         "prior": [Interval(Real, 0, 1, closed="neither"), None],
+        "decay": [Interval(Real, 0, None, closed="neither"), None],
         "abstain": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -203,6 +209,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         prototypes: bool | Literal["auto"] = "auto",
         label_noise: Any = None,
         prior: float | None = None,
+        decay: float | None = None,
         abstain: float = 0.0,
         max_iter: int = 200,
         learning_rate: float = 0.003,
@@ -222,6 +229,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         self.prototypes = prototypes
         self.label_noise = label_noise
         self.prior = prior
+        self.decay = decay
         self.abstain = abstain
         self.max_iter = max_iter
         self.learning_rate = learning_rate
@@ -325,8 +333,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         """`fit` with a memory in a table, which is deleted after an error unless it was there before."""
         from attnknn.classifier.table_memory import TableMemory, probes_of
 
-        plain = sample_weight is None and self.label_noise is None
-        require(plain, "storage: takes no sample_weight or label_noise")
+        plain = sample_weight is None and self.label_noise is None and self.decay is None
+        require(plain, "storage: takes no sample_weight, label_noise or decay")
         require(self.index in ("auto", "flat"), f"storage: takes no index {self.index}; give auto or flat")
         require(X is not None or y is None, "y: labels, but no X; leave y None, too, for the rows of the table")
         require(self.null_scores != "linear", "null_scores: linear needs all rows in memory; leave storage None")

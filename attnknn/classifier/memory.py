@@ -183,8 +183,11 @@ class Memory(BaseMemory):
         """Whether the rows have different weights."""
         return bool((self.weight != self.weight[0]).any())
 
-    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
+    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, fade: float = 1.0) -> Int[np.ndarray, " M"]:
         result = self._copy()
+        # Statistics of rows whose neighbours all fade alike do not change.
+        result.weight = np.maximum(self.weight * np.float32(fade), np.finfo(np.float32).tiny)
+        result.sums = self.sums * fade
         new = result._add(z, y, weight)
         vars(self).update(vars(result))
         return new

@@ -88,8 +88,12 @@ class BaseMemory(ABC):
         """Copy with another class number for some rows; statistics are recomputed for the rows `neighbour_ids`."""
 
     @abstractmethod
-    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
-        """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones."""
+    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, fade: float = 1.0) -> Int[np.ndarray, " M"]:
+        """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones.
+
+        Args:
+            fade: factor of the weights of the rows present.
+        """
 
     @abstractmethod
     def forget(self, ids: np.ndarray) -> None:

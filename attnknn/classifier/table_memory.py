@@ -215,7 +215,8 @@ class TableMemory(BaseMemory):
             raise InputError(f"{uri}: changed meanwhile ({reason_of(error)}); call update_statistics again") from error
         self._take_changes()
 
-    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
+    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, fade: float = 1.0) -> Int[np.ndarray, " M"]:
+        require(fade == 1, "decay: needs all rows in memory; leave storage or decay None")
         z = check_vectors("X", z)
         with self._changing(len(z)) as bank:
             new = np.arange(self.next_id, self.next_id + len(z))

@@ -80,6 +80,14 @@ class Novelty(Block):
     repeats: Count = 3  # other unknown classes each
 
 
+class Drift(Distinct):
+    """Images that change over time, with labels that come later."""
+
+    labels: Annotated[list[Count], Field(min_length=1)] = [50, 200, 1000]  # in all steps together
+    steps: Count = 5
+    repeats: Count = 3  # with other test rows in the steps
+
+
 class Imbalance(Distinct):
     """Rare classes in the bank."""
 

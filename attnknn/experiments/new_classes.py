@@ -35,9 +35,11 @@ _LEAST = 1e-12
 class NearestMean:
     """Class means of unit vectors; the logits are −d²."""
 
-    def fit(self, X: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"]) -> "NearestMean":
-        self.classes_ = np.unique(y)
-        self.means = np.stack([normalize(X)[y == c].mean(0) for c in self.classes_])
+    def fit(
+        self, X: Float[np.ndarray, "N D"], y: Int[np.ndarray, " N"], sample_weight: np.ndarray | None = None
+    ) -> "NearestMean":
+        self.classes_, weight = np.unique(y), np.ones(len(y)) if sample_weight is None else sample_weight
+        self.means = np.stack([np.average(normalize(X)[y == c], 0, weight[y == c]) for c in self.classes_])
         return self
 
     def decision_function(self, X: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B C"]:

@@ -87,7 +87,7 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
             print(f"{name} is left out of the report: no results in data/results/{name}; run `dvc repro {name}`")
     trained = [partial(section, runs) for section in (banks.noise_trained, banks.imbalance_trained)]
     probed = [partial(section, runs) for section in (fields.probe, fields.field_report)]
-    rows = [partial(section, runs) for section in (audit.audit, unseen.new_classes, unseen.novelty)]
+    rows = [partial(section, runs) for section in (audit.audit, unseen.new_classes, unseen.novelty, unseen.drift)]
     calls: list[Callable[[], Section]] = [*trained, *rows, *probed]
     if evaluated:
         others = (

@@ -41,6 +41,7 @@ QUICK = {
     "audit": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
     "new_classes": {"rows": [1], "repeats": 1},
     "novelty": {"repeats": 1},
+    "drift": {"labels": [5], "repeats": 1},
     "imbalance": {"kinds": ["step"], "ratios": [0.1], "repeats": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
     "peers": {"tries": 1, "methods": ["raw-uniform", "logistic"]},
@@ -52,7 +53,7 @@ TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
 UNSEEN = {"new_classes", "novelty"}  # train without some classes
 # What reads the predictions of heads and baselines.
 JUDGED = {
-    "evaluate", "noise", "audit", "new_classes", "novelty", "imbalance",
+    "evaluate", "noise", "audit", "new_classes", "novelty", "drift", "imbalance",
     "ablation", "encoder_ablation", "finetune", "k_sweep", "theory", "tta",
     "ensemble",
     "ensemble_seeds", "splits", "grow", "profile", "corrupted", "probe", "report",

@@ -454,6 +454,17 @@ def test_new_classes_and_novelty_stand_beside_the_best_others() -> None:
     assert unseen.novelty([a_run()]).tables == []
 
 
+def test_changing_images_stand_beside_the_best_other() -> None:
+    row = {"other": "class_means, decay", "accuracy": 0.8, "nll": 0.5, "last_accuracy": 0.7}
+    row |= {f"other_{name}": row[name] - 0.1 for name in ("accuracy", "nll", "last_accuracy")}  # type: ignore[operator]
+    row |= {"no labels_accuracy": 0.5, "partial_fit_accuracy": 0.75, "partial_fit, newest_accuracy": 0.6}
+    row |= {"difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.02}
+    own = a_run({"drift": {"conditions": {"blur, 50 labels": row}}})
+    (one,) = frame(unseen.drift([own, a_run({"drift": {"conditions": {}}})]), "drift").to_numpy()
+    assert list(one[1:8]) == ["blur, 50 labels", "0.500", "0.750", "0.600", "0.800", "0.700", "class means, decay"]
+    assert list(one[8:]) == ["+0.100 (+0.050 … +0.150)", ".020", "0.500 (0.400)", "0.700 (0.600)"]
+
+
 def test_found_labels_stand_beside_the_best_of_cleanlab() -> None:
     scores = {"average_precision": 0.91, "precision_at_100": 0.8, "f1": 0.7}
     row = {**scores, **{f"other_{name}": value - 0.1 for name, value in scores.items()}}

@@ -28,6 +28,8 @@ def add(
     target: str = typer.Option(None, help="For CSV files: the column of the labels."),
     rows: Path = typer.Option(None, help="A CSV or .npy file with a label for each row, needed for .npy inputs."),
     new_classes: bool = typer.Option(False, help="Labels that the model does not know become classes of it."),
+    keep: int = typer.Option(None, help="Then forget all but so many rows of the memory."),
+    keep_by: str = typer.Option("kmeans", help="Which --keep keeps: kmeans, those that represent it, or newest."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
@@ -48,9 +50,22 @@ def add(
         if target is not None and rows is None:
             batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
         ids = loaded.add(batches, labels)
+        accuracy: list[float | None] = []
+        if keep is not None:
+            accuracy = [loaded.case_accuracy()]
+            try:
+                loaded.keep(keep, keep_by)
+            except InputError as error:
+                raise InputError(str(error).replace("n_rows: ", "--keep: ").replace("by: ", "--keep-by: ")) from None
+            accuracy += [loaded.case_accuracy()]
         size = len(loaded.classifier.memory_)
         cases = int((held_out & loaded.cases_in_memory()).sum())
-    _report(model, "added", ids, size, as_json, {"test_cases": cases, "new_classes": unknown})
+    more: dict[str, object] = {"test_cases": cases, "new_classes": unknown} | (
+        {"accuracy": accuracy} if accuracy else {}
+    )
+    _report(model, "added", ids, size, as_json, more)
+    if accuracy and accuracy[0] is not None and not as_json:
+        typer.echo(f"accuracy on test cases: {accuracy[0]:.3f} with all rows, {accuracy[1]:.3f} with those kept")
     if unknown and not as_json:
         typer.echo(f"new classes: {', '.join(unknown[:20])}")
     if cases and not as_json:

@@ -32,6 +32,7 @@ def fit(
     ),
     prototypes: bool = typer.Option(None, help="--null-scores means, or shares."),
     label_noise: str = typer.Option(None, help="auto: labels may be wrong; estimate how, and correct those that vote."),
+    decay: float = typer.Option(None, help="Later rows after which the weight of an added row is halved."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
     categories: list[str] = typer.Option(
@@ -73,6 +74,7 @@ def fit(
             null_scores=null_scores,
             prototypes="auto" if prototypes is None else prototypes,
             label_noise=label_noise,
+            decay=decay,
         )
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None

@@ -140,6 +140,21 @@ class Model:
         self.examples = self.examples.take(remaining)
         self._drop_cases()
 
+    def keep(self, n_rows: int, by: str) -> None:
+        """Forget all but n rows of the memory; see `AttnKNNClassifier.keep`."""
+        before = self.memory.ids
+        self.classifier.keep(n_rows, by)  # type: ignore[arg-type]
+        self.examples = self.examples.take(np.flatnonzero(np.isin(before, self.memory.ids)))
+        self._drop_cases()
+
+    def case_accuracy(self) -> float | None:
+        """Accuracy on the test cases that are not in the memory; None without any."""
+        held_out = np.flatnonzero(~self.cases_in_memory())
+        if self.cases is None or not len(held_out):
+            return None
+        cases = self.cases.take(held_out)
+        return float((self.classifier.predict(self.with_names(cases.vectors)) == cases.labels).mean())
+
     def relabel(self, ids: Sequence[int], labels: np.ndarray) -> None:
         """Give rows of the memory other labels, and new ids, see `AttnKNNClassifier.relabel`."""
         positions = self.positions(ids)

@@ -1,4 +1,4 @@
-"""Classes that neither encoder nor memory has seen: added, and told from known ones."""
+"""Rows unlike those of the memory: new classes, novelty, and images that change over time."""
 
 from collections.abc import Sequence
 
@@ -94,4 +94,30 @@ def novelty(runs: Sequence[Run]) -> Section:
         [],
         [Table("novelty", "Novelty beside other scores", head, rows, folded=False)] if rows else [],
         "dvc exp run -S '+novelty.repeats=5'",
+    )
+
+
+def drift(runs: Sequence[Run]) -> Section:
+    rows: list[Row] = []
+    for title, run in _by_run(runs, "drift"):
+        rows.append([title])
+        for condition, row in run.json["drift"]["conditions"].items():
+            own = [fixed(row[f"{name}_accuracy"], 3) for name in ("no labels", "partial_fit", "partial_fit, newest")]
+            scores = [fixed(row[name], 3) for name in ("accuracy", "other_accuracy")]
+            nll = Cell(fixed(row["nll"], 3), fixed(row["other_nll"], 3))
+            last = Cell(fixed(row["last_accuracy"], 3), fixed(row["other_last_accuracy"], 3))
+            other = row["other"].replace("_", " ").replace("sgd", "SGD")
+            rows.append([condition, *own, *scores, other, *_difference(row), nll, last])
+    head = ["change, late labels", "no labels", "added", "newest kept", "added, older fading", "best other"]
+    head += ["best other is", "difference", "p", "NLL: ours (other)", "accuracy in the last step: ours (other)"]
+    return Section(
+        "drift",
+        "Images that change over time",
+        "Test images, more changed from step to step, are answered before labels of others of the step are added to "
+        "the memory, which holds unchanged ones. Accuracy, a mean over steps. Other classifiers are fitted again on "
+        "all rows, on the newest, or on all with older ones fading; the best is chosen on these results, settings on "
+        "the labels received until then. Intervals and p over repeats.",
+        [],
+        [Table("drift", "Late labels of changing images", head, rows, folded=False)] if rows else [],
+        "dvc exp run -S '+drift.labels=[500]'",
     )

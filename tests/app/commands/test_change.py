@@ -169,3 +169,37 @@ def test_forget_a_class_or_the_rows_of_a_person_with_a_receipt(tmp_path: Path) -
     assert after == hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
     succeeded("forget", model, "--label", "z")
     assert Model.load(model).classifier.classes_.tolist() == ["x", "y"]
+
+
+def test_add_within_a_budget(copied: Path) -> None:
+    model = copied / "vectors"
+    new = save_npy(copied / "new.npy", np.random.default_rng(0).normal(size=(8, 3)))
+    out = json.loads(succeeded("add", model, new, "--label", "down", "--keep", 40, "--json"))
+    assert out["rows"] == 40
+    assert len(out["accuracy"]) == 2
+    loaded = Model.load(model)
+    assert loaded.memory.ids.max() <= 79
+    before = loaded.memory.ids
+    text = succeeded("add", model, new, "--label", "up", "--keep", 20, "--keep-by", "newest")
+    assert "added 8 rows, 80 … 87; 20 rows in memory\naccuracy on test cases: " in text
+    ids = Model.load(model).memory.ids
+    assert ids[-8:].tolist() == list(range(80, 88))
+    assert set(ids[:-8]) <= set(before)
+    for options, line in (
+        (("--keep", 1), "--keep: 1; give a whole number, at least 2"),
+        (("--keep", 30, "--keep-by", "oldest"), "--keep-by: 'oldest'; give 'kmeans' or 'newest'"),
+    ):
+        assert line in refused("add", model, new, "--label", "up", *options)
+    assert Model.load(model).memory.ids.tolist() == ids.tolist()
+
+
+def test_rows_of_a_table_go_with_those_kept(copied: Path) -> None:
+    model = copied / "table"
+    pd.read_csv(copied / "iris.csv").head(4).to_csv(copied / "new.csv", index=False)
+    before = Model.load(model)
+    earlier = dict(zip(before.memory.ids.tolist(), before.rows_of(before.memory.ids.tolist()), strict=True))
+    succeeded("add", model, copied / "new.csv", "--target", "target", "--keep", 30)
+    after = Model.load(model)
+    own = dict(zip(after.memory.ids.tolist(), after.rows_of(after.memory.ids.tolist()), strict=True))
+    assert len(own) == 30
+    assert all(earlier[row_id] == columns for row_id, columns in own.items() if row_id in earlier)
