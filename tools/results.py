@@ -32,7 +32,7 @@ PROVENANCE = PAGES / "provenance.json"
 NO_VERSIONS = ("digest", "tables", "settings", "revision", "date")  # of an entry
 # Tables of a dataset's page, besides the verdicts of every section but these.
 SHOWN = (
-    *("methods", "means", "by_rate", "label_issues", "cleaning", "new_classes", "novelty", "drift"),
+    *("methods", "means", "by_rate", "label_issues", "cleaning", "expected", "new_classes", "novelty", "drift"),
     *("conclusions", "psnr"),
 )
 WITHOUT_VERDICTS = ("evaluate", "calibration", "noise", "imbalance", "profile", "training")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from attnknn.classifier.fitting import estimate_noise
@@ -22,6 +22,7 @@ from attnknn.heads.label_noise import (
     count_labels,
     expect_labels,
     expect_uniform,
+    share_of_wrong,
     sharpen,
     too_few_rows,
     true_class_probs,
@@ -37,7 +38,7 @@ def label_probs(
     memory: Memory, params: dict[str, Any], seed: int, device: str
 ) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"], bool]:
     """Probabilities of the true class of every row of a memory that was just built, the transition matrix T, and
-    whether it is a whole one: where that is not evident, `expect_uniform` is taken. A row's own label is not read.
+    whether label noise is evident: if not, `expect_uniform` is taken. A row's own label is not read.
 
     Args:
         params: of `AttnKNNClassifier`.
@@ -61,9 +62,11 @@ def estimated_probs(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"]
 ) -> tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "C C"], bool]:
     """As `label_probs`, from out-of-sample probabilities of any classifier."""
-    few = too_few_rows(len(y), probs.shape[1])
-    transition, sharpness = expect_uniform(probs, y) if few else expect_labels(probs, y, count_labels(probs, y))
-    return sharpen(probs, sharpness), transition, not few
+    transition, sharpness = expect_labels(probs, y, count_labels(probs, y))
+    _, evident = share_of_wrong(probs, y, transition, sharpness)
+    if not evident:
+        transition, sharpness = expect_uniform(probs, y)
+    return sharpen(probs, sharpness), transition, evident
 
 
 def issues(
@@ -71,19 +74,16 @@ def issues(
     y: Int[np.ndarray, " N"],
     transition: Float[np.ndarray, "C C"],
     classes: np.ndarray,
-    whole: bool = True,
+    evident: bool,
 ) -> pd.DataFrame:
-    """A line for each row: is_label_issue, label_quality, given_label, predicted_label; attrs["evident"]: whether T is.
+    """A line for each row: is_label_issue, label_quality, given_label, predicted_label; attrs["evident"].
 
     label_quality is P(given label is right | row, label); predicted_label the most probable true class. The true class
     c of a row of label g has probability ∝ p_c·P(g | c, row), where P(g | c, row) is a mixture of T[c, g], of
     p_g / (1 − p_c), as of an annotator who takes c for the next probable class, and of 1 / (C − 1). Issues are labels
-    that are more probably wrong than right; where T is the identity or not `whole`, see `label_probs`, as many as are
-    expected to be wrong.
+    that are more probably wrong than right; where label noise is not `evident`, as many as are expected to be wrong.
     """
-    n_classes = len(transition)
-    evident = bool((transition != np.eye(n_classes)).any())
-    confused = CONFUSED if evident and whole else UNSEEN
+    n_classes, confused = len(transition), CONFUSED if evident else UNSEEN
     probs = np.maximum(probs, _TINY)
     own = np.arange(len(y)), y
     wrong = confused * probs[own][:, None] / np.maximum(1 - probs, _TINY) + DRAWN / (n_classes - 1)
@@ -92,7 +92,7 @@ def issues(
     true = joint / joint.sum(1, keepdims=True)
     predicted, quality = true.argmax(1), true[own]
     flagged = predicted != y
-    if confused == UNSEEN:  # then few are more probably wrong than right, even of many wrong ones
+    if not evident:  # then few are more probably wrong than right, even of many wrong ones
         flagged = np.zeros(len(y), dtype=bool)
         flagged[np.argsort(quality, kind="stable")[: round((1 - quality).sum())]] = True
     frame = pd.DataFrame(
@@ -218,8 +218,8 @@ class AuditMixin:
                 memory given as X would support themselves.
 
         Returns:
-            As `find_label_issues`; the index has the ids of the memory's rows, and supported_by and contradicted_by
-            are ids. New rows have no n_identical, n_conflicting and nearest_distance.
+            As `find_label_issues`; the index has the ids of the memory's rows, or is that of a data frame X, and
+            supported_by and contradicted_by are ids. New rows have no n_identical, n_conflicting and nearest_distance.
         """
         require((X is None) == (y is None), "X and y: give both, or neither for the rows of the memory")
         check_is_fitted(self)
@@ -229,12 +229,16 @@ class AuditMixin:
             few = f"audit: a memory of {len(memory)} rows; at least three are needed to judge each by others"
             require(X is not None or len(memory) > 2, few)
             if X is not None:
-                z, own = self._queries(X), self._encode_labels("y", np.asarray(y))
+                z, labels = self._queries(X), column_or_1d(y, warn=False)
+                require(not any(label is None for label in labels), "y: None is no label; leave the row out")
+                own = self._encode_labels("y", labels)
                 require(len(z) == len(own), f"y: {len(own)} labels for {len(z)} rows")
+                evident = self.transition_ is not None
                 transition = np.eye(len(self.classes_)) if self.transition_ is None else self.transition_
-                frame = issues(self.predict_proba(X), own, transition, self.classes_)
+                frame = issues(self.predict_proba(X), own, transition, self.classes_, evident)
                 nearest = memory.nearest(z, min(int(self.n_neighbors), len(memory)), device=device)
-                return with_neighbours(frame, own, nearest.ids, nearest.given_y)
+                frame = with_neighbours(frame, own, nearest.ids, nearest.given_y)
+                return frame.set_index(X.index) if hasattr(X, "columns") else frame
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             rows = Memory.build(memory.vectors(), memory.given_y, memory.weight, len(self.classes_))
             frame = audit_memory(rows, self.classes_, self.get_params(), seed, device)

@@ -28,14 +28,16 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
         params: those of `AttnKNNClassifier` in `PARAMETERS`.
 
     Returns:
-        A line for each row of X, in its order: is_label_issue; label_quality, the probability that the label is right;
-        given_label; predicted_label, the most probable one; supported_by and contradicted_by, the positions of the
-        nearest row with the same and with another label, −1 if none is near; n_identical, the number of other rows with
-        the same values, and n_conflicting, of those with another label; nearest_distance, to the nearest other row, in
-        units of the median over rows: far below 1 for near duplicates. Sort by label_quality to review them.
-        `attrs["evident"]` tells whether label noise is. If not, T is the identity; with fewer than about 60 rows a
-        class, it has one share of wrong labels for all. In both cases a tenth of the labels is assumed to be confused
-        with a similar class, so that the number of wrong ones is a guess; so many are issues.
+        A line for each row of X, in its order and with the index of a data frame: is_label_issue; label_quality, the
+        probability that the label is right; given_label; predicted_label, the most probable one; supported_by and
+        contradicted_by, the positions of the nearest row with the same and with another label, −1 if none is near;
+        n_identical, the number of other rows with the same values, and n_conflicting, of those with another label;
+        nearest_distance, to the nearest other row, in units of the median over rows: far below 1 for near duplicates.
+        Sort by label_quality to review them. `attrs["evident"]` tells whether label noise is, see
+        `label_noise.share_of_wrong`. If not, as where classes overlap or rows are few, one share of wrong labels is
+        estimated for all classes, and a tenth of the labels is assumed to be confused with a similar class, so that the
+        number of wrong ones is a guess. So many rows, of the least quality, are issues then, though their labels may be
+        more probably right than wrong.
 
     Raises:
         ValueError: a single class, values that are not finite, an invalid parameter, or probabilities that do not fit.
@@ -52,6 +54,7 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
                 "pred_probs: a data frame; give its values, columns in the order of the sorted classes, rows as in X"
             )
             require(not hasattr(pred_probs, "columns"), named)
+            require(not np.iscomplexobj(pred_probs), "pred_probs: complex numbers; give probabilities")
             pred_probs = np.asarray(pred_probs, dtype=np.float64)
             shape = (len(memory), len(classes))
             require(pred_probs.shape == shape, f"pred_probs: of shape {pred_probs.shape}; give {shape}")
@@ -59,4 +62,5 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
             require(valid, "pred_probs: rows must be probabilities that sum to 1")
         seed = int(check_random_state(classifier.random_state).randint(2**31 - 1))
         device = resolve_device(classifier.device)
-        return audit_memory(memory, classes, classifier.get_params(), seed, device, pred_probs)
+        frame = audit_memory(memory, classes, classifier.get_params(), seed, device, pred_probs)
+    return frame.set_index(X.index) if hasattr(X, "columns") else frame

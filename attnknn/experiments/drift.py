@@ -197,8 +197,8 @@ def follow(learners: Sequence[Learner], steps: Iterable[tuple[Rows, Rows]], labe
         labels: whether they are learned.
     """
     losses, accuracies, nlls = np.zeros(len(learners)), [], []
-    for asked, late in steps:
-        log_p, right = true_log_probs(learners[int(losses.argmin())], *asked)
+    for queries, late in steps:
+        log_p, right = true_log_probs(learners[int(losses.argmin())], *queries)
         accuracies.append(float(right.mean()))
         nlls.append(-float(log_p.mean()))
         if labels:
@@ -242,10 +242,10 @@ def drift_of_images(
             images = changed(np.asarray(x[rows]), kind, (step + 1) / n_steps, rng)
             return embed(encoder, images, device, bf16)[0], y[rows]
 
-        asked, late = order[len(order) // 2 :], order[: max(ns, default=0)]
+        queries, late = order[len(order) // 2 :], order[: max(ns, default=0)]
         steps = [
             tuple(embedded(rows, step) for rows in pair)
-            for step, pair in enumerate(zip(*(np.array_split(rows, n_steps) for rows in (asked, late)), strict=True))
+            for step, pair in enumerate(zip(*(np.array_split(rows, n_steps) for rows in (queries, late)), strict=True))
         ]
         for n in ns:
             part_of = [(first, tuple(array[: n // n_steps] for array in second)) for first, second in steps]

@@ -51,12 +51,7 @@ class LabelNoise(NamedTuple):
         strength: inverse penalty of this regression.
         sharpness: power of the head's probabilities, see `expect_labels`.
         wrong: estimated share of wrong labels among the rows.
-        evident: whether the surest half of the rows is large enough (see `PRECISE`), its share of labels of another
-            class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
-            much lower (see `FALL`), as it would be where classes overlap; whether drawn labels are expected to be
-            right more often than given ones, by two standard errors; whether no class loses all its rows, as one that
-            is nowhere the most frequent would (see `KEPT`), or gets another label more often than its own; and whether
-            T can be inverted (`INVERTIBLE`).
+        evident: see `share_of_wrong`.
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -213,6 +208,36 @@ def _lower_bound(values: np.ndarray) -> float:
     return float(values.mean() - 2 * values.std() / np.sqrt(len(values)))
 
 
+def share_of_wrong(
+    probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], sharpness: float
+) -> tuple[float, bool]:
+    """Estimated share of wrong labels, and whether it is evident that some are.
+
+    It is if the surest half of the rows is large enough (see `PRECISE`), its share of labels of another class, less two
+    standard errors, and that of wrong labels are above `RIGHT`, and the share in the surest tenth is not much lower
+    (see `FALL`), as it would be where classes overlap; if drawn labels are expected to be right more often than given
+    ones, by two standard errors; if no class loses all its rows, as one that is nowhere the most frequent would (see
+    `KEPT`), or gets another label more often than its own; and if T can be inverted (`INVERTIBLE`).
+    """
+    true, counts = posterior(sharpen(probs, sharpness), y, transition), np.bincount(y, minlength=len(transition))
+    right = true[np.arange(len(y)), y]
+    wrong = 1 - float(right.mean())
+    gain = (true**2).sum(1) - right  # in the share of right labels, if labels were drawn
+    differs = probs.argmax(1) != y
+    half, tenth = (differs[np.concatenate(surest(probs, share))] for share in (0.5, 0.1))
+    evident = bool(
+        _lower_bound(half) > RIGHT
+        and tenth.mean() > FALL * half.mean()
+        and _lower_bound(gain) > 0
+        and wrong > RIGHT
+        and len(half) >= PRECISE * len(transition)
+        and (true.sum(0) >= KEPT * counts)[counts >= PRECISE].all()
+        and (transition.argmax(1) == np.arange(len(transition))).all()
+        and np.linalg.svd(transition, compute_uv=False)[-1] >= INVERTIBLE
+    )
+    return wrong, evident
+
+
 def estimate_label_noise(
     spaces: Sequence[EmbeddingSpace], transition: np.ndarray | None = None, held_out: bool = False, **fitting: Any
 ) -> LabelNoise:
@@ -260,22 +285,7 @@ def estimate_label_noise(
         head, strength, probs = fit(current, (strength,))
         current, sharpness = expect_labels(probs, y[rows], current)
         current = of_frequent(current)
-    true = posterior(sharpen(probs, sharpness), y[rows], current)
-    right = true[np.arange(len(rows)), y[rows]]
-    wrong = 1 - float(right.mean())
-    gain = (true**2).sum(1) - right  # in the share of right labels, if labels were drawn
-    differs = probs.argmax(1) != y[rows]
-    half, tenth = (differs[np.concatenate(surest(probs, share))] for share in (0.5, 0.1))
-    evident = bool(
-        _lower_bound(half) > RIGHT
-        and tenth.mean() > FALL * half.mean()
-        and _lower_bound(gain) > 0
-        and wrong > RIGHT
-        and len(half) >= PRECISE * len(current)
-        and (true.sum(0) >= KEPT * counts)[frequent].all()
-        and (current.argmax(1) == np.arange(len(current))).all()
-        and np.linalg.svd(current, compute_uv=False)[-1] >= INVERTIBLE
-    )
+    wrong, evident = share_of_wrong(probs, y[rows], current, sharpness)
     if not evident and transition is None:
         current, wrong = identity, 0.0
     return LabelNoise(current, head, strength, sharpness, wrong, evident)

@@ -50,7 +50,7 @@ QUICK = {
     "ablation": {"repeats": 1, "resamples": 100},
 }
 TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
-UNSEEN = {"new_classes", "novelty"}  # train without some classes
+UNSEEN = {"new_classes", "novelty", "drift"}  # use encoder and classifier on rows unlike those of training
 # What reads the predictions of heads and baselines.
 JUDGED = {
     "evaluate", "noise", "audit", "new_classes", "novelty", "drift", "imbalance",

@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_TOP = 20
+
+
 def audit(
     source: Path = typer.Argument(
         help="A model, or labelled rows as `attnknn fit` reads them: a CSV file, a .npy file, a folder of pictures."
     ),
     output: Path = typer.Option(None, "--output", "-o", help="Write all rows to this .csv file, in their order."),
-    top: int = typer.Option(20, help="Number of rows to print, the least credible labels first."),
+    top: int = typer.Option(_TOP, help="Number of rows to print, the least credible labels first."),
     plot: Path = typer.Option(
         None, help="Draw to this .png file: the first --top pictures, else the expected precision of the first n rows."
+    ),
+    precision: float = typer.Option(
+        None, help="Print how many rows to review for this expected share of wrong labels."
     ),
     target: str = typer.Option(None, help="Column of the labels, in SOURCE or in --rows."),
     rows: Path = typer.Option(None, help="For vectors: a CSV file with a row for each, or a .npy file of labels."),
@@ -44,6 +50,7 @@ def audit(
     require(top >= 0, f"--top: {top}; give 0 or more")
     require(output is None or output.suffix.lower() == ".csv", f"--output: {output}; give a .csv file")
     require(metric in ("l2", "cosine"), f"--metric: {metric}; give l2 or cosine")
+    require(precision is None or 0 < precision <= 1, f"--precision: {precision}; give a share above 0, up to 1")
     require(0 <= seed < 2**32, f"--seed: {seed}; give a whole number of 0 … {2**32 - 1}")
     inputs = [str(path) for path in (source, rows, encoder, apply) if path is not None]
     file = check_output(output, source, inputs, force)
@@ -53,13 +60,18 @@ def audit(
     if (source / "model.json").is_file():
         unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
         unused |= {"--metric": metric != "l2", "--separator": separator != ","}
-        unused |= {
-            "--output": apply is not None and output is not None,
-            "--plot": apply is not None and plot is not None,
-        }
         extra = [name for name, value in unused.items() if value]
         require(not extra, f"{', '.join(extra)}: of labelled rows, which {source}, a model, holds already")
         if apply is not None:
+            unused = {
+                "--output": output,
+                "--plot": plot,
+                "--top": top != _TOP,
+                "--seed": seed,
+                "--precision": precision,
+            }
+            extra = [name for name, value in unused.items() if value]
+            require(not extra, f"{', '.join(extra)}: without effect beside --apply; leave out")
             _apply(source, apply, as_json)
             return
         from attnknn.app.model.model import Model
@@ -90,7 +102,7 @@ def audit(
 
         with atomic_file(picture) as draft:
             draft.write_bytes(plot_issues(issues, examples, top))
-    _report(source, issues, top, as_json)
+    _report(source, issues, top, precision, as_json)
     if output is not None and not as_json:
         typer.echo(f"written to {output}")
 
@@ -112,9 +124,10 @@ def _apply(folder: Path, file: Path, as_json: bool) -> None:
         require(valid, f"{where}: decision {row['decision']}; give {', '.join(DECISIONS)}, or nothing")
         complete = row["decision"] != "relabel" or row["label"] == row["label"]
         require(complete, f"{where}: no label; relabel needs one")
-    repeated = rows["id"][rows["id"].duplicated()]
+    ids = rows["id"].astype(int)
+    repeated = rows["id"][ids.duplicated()]
     require(not len(repeated), f"{file}: id {', '.join(repeated[:5])} repeated; decide each row once")
-    decisions = zip(rows["id"].astype(int), rows["decision"], rows["label"], strict=True)
+    decisions = zip(ids, rows["decision"], rows["label"], strict=True)
     with changing(folder) as model:
         counts = model.apply_decisions(list(decisions))
     counted = ", ".join(f"{count} {decision}" for decision, count in counts.items())
@@ -127,13 +140,15 @@ def _index(names: list[str]) -> "pd.Index":
     return pd.Index(names, name="row")
 
 
-def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> None:
+def _report(source: Path, issues: "pd.DataFrame", top: int, precision: float | None, as_json: bool) -> None:
     from rich.table import Table
 
-    from attnknn.classifier.audit import summarise_label_issues
-    from attnknn.heads.label_noise import too_few_rows
+    from attnknn.classifier.audit import expected_precision, summarise_label_issues
 
-    summary = summarise_label_issues(issues)
+    summary, expected = summarise_label_issues(issues), expected_precision(issues)
+    summary["flagged_precision"] = float(expected[summary["flagged"] - 1]) if summary["flagged"] else None
+    if precision is not None:
+        summary["to_review"] = int((expected >= precision).sum())
     first = issues.sort_values("label_quality", kind="stable").head(top)
     tables = {name: summary.pop(name).to_dict("records") for name in ("classes", "pairs")}
     if as_json:
@@ -148,12 +163,17 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, as_json: bool) -> No
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     interval = f"{summary['wrong']:,.0f} ({summary['wrong_low']:,.0f} … {summary['wrong_high']:,.0f})"
-    flagged = f"{summary['flagged']:,} of {summary['rows']:,} labels are probably wrong"
-    typer.echo(f"{source}: {flagged}; expected number of wrong labels {interval}")
+    typer.echo(f"{source}: expected number of wrong labels {interval} of {summary['rows']:,}")
+    if summary["flagged"]:
+        share = f"{summary['flagged_precision']:.0%} of them are expected to be wrong"
+        typer.echo(f"flagged: {summary['flagged']:,}, the least credible; {share}")
+    if precision is not None:
+        typer.echo(f"rows to review for an expected precision of {precision:g}: {summary['to_review']:,}")
+    if tables["pairs"]:
+        texts = [f"{p['given_label']} → {p['predicted_label']} {p['flagged']}" for p in tables["pairs"][:5]]
+        typer.echo(f"flagged most often, given → predicted: {', '.join(texts)}")
     if not issues.attrs["evident"]:
-        typer.echo("label noise is not evident: the order holds, the number assumes that a tenth is confused")
-    elif too_few_rows(len(issues), issues["given_label"].nunique()):
-        typer.echo("fewer than about 60 rows a class: the order holds, the number is rough")
+        typer.echo("label noise is not evident, as with few rows or where classes overlap: the number is a guess")
     if not len(first):
         return
     table = Table(box=None)

@@ -60,9 +60,8 @@ def add(
             accuracy += [loaded.case_accuracy()]
         size = len(loaded.classifier.memory_)
         cases = int((held_out & loaded.cases_in_memory()).sum())
-    more: dict[str, object] = {"test_cases": cases, "new_classes": unknown} | (
-        {"accuracy": accuracy} if accuracy else {}
-    )
+    more: dict[str, object] = {"test_cases": cases, "new_classes": unknown}
+    more.update({"accuracy": accuracy} if accuracy else {})
     _report(model, "added", ids, size, as_json, more)
     if accuracy and accuracy[0] is not None and not as_json:
         typer.echo(f"accuracy on test cases: {accuracy[0]:.3f} with all rows, {accuracy[1]:.3f} with those kept")

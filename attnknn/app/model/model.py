@@ -182,6 +182,11 @@ class Model:
         rows = {name: [row_id for row_id, own, _ in decisions if own == name] for name in DECISIONS}
         self.positions([row_id for row_id, _, _ in decisions])
         labels = self.parse_labels([label for _, own, label in decisions if own == "relabel"])
+        kept = np.delete(self.memory.given_y, self.positions(rows["forget"] + rows["relabel"]))
+        left = np.union1d(self.classifier.classes_[kept], labels)
+        require(
+            len(left) != 1, f"decisions: all rows left would be of class {', '.join(map(str, left))}; keep two classes"
+        )
         if rows["forget"]:
             self.forget(rows["forget"])
         if rows["relabel"]:

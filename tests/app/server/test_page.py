@@ -511,7 +511,7 @@ def test_vectors_without_test_cases(open_page: OpenPage) -> None:
     click(page, "#ask-it")
     shows(page, notice="Dimension 1: no value")
     for view in see_other_views(page):
-        shows(page, **{view: "probably wrong" if view == "labels" else "attnknn fit SOURCE -o MODEL --test 0.1"})
+        shows(page, **{view: "expected to be " if view == "labels" else "attnknn fit SOURCE -o MODEL --test 0.1"})
 
 
 def test_unknown_address_and_server_not_available(open_page: OpenPage) -> None:
