@@ -111,6 +111,8 @@ class Refitted:
         self.classifier, self.transform, self.decay, self.window = classifier, transform, decay, window
         self.z, self.y, self.late = transform(train[0]), train[1], 0
         self.held_out = transform(held_out[0]), held_out[1]
+        if isinstance(classifier, LogisticRegression) and not window:  # a window may lose a class
+            classifier.warm_start = True
         self._fit()
 
     def _fit(self) -> None:
@@ -168,7 +170,7 @@ def other_learners(train: Rows, held_out: Rows, n: int) -> dict[str, Sequence[Le
     random_features: Any = make_pipeline(StandardScaler(), features).fit(train[0]).transform
     result: dict[str, Sequence[Learner]] = {}
     kinds: dict[str, tuple[Callable[[], Any], Any]] = {
-        "logistic": (lambda: LogisticRegression(max_iter=300, warm_start=True), scale),
+        "logistic": (lambda: LogisticRegression(max_iter=300), scale),
         "random_features": (RidgeClassifier, random_features),
         "class_means": (NearestMean, normalize),
     }
@@ -230,6 +232,7 @@ def drift_of_images(
     if x.ndim < 4:
         return []
     bank, held, test = (np.flatnonzero(np.isin(part, parts)) for parts in ((BANK,), (FIT, VAL), (TEST,)))
+    bank = np.random.default_rng(seed).permutation(bank)  # windows of rows sorted by class would lack classes
     train, held_out = ((embed(encoder, np.asarray(x[rows]), device, bf16)[0], y[rows]) for rows in (bank, held))
     fitted = AttnKNNClassifier(random_state=seed, device=device).fit(*train, held_out=held_out)
     ns = [n for n in ns if n_steps <= n <= len(test) // 2]
