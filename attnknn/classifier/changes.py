@@ -64,10 +64,12 @@ class ChangeMixin:
 
         Args:
             classes: (C,) possible labels, for the first call: those without a row are in `classes_` too.
-            sample_weight: as in `fit`, in its units.
+            sample_weight: as in `fit`, in its units; or 'balanced': each class in y then weighs as much as the mean of
+                the others. For new classes of few rows that will be asked for as often as the others; not with
+                `storage`.
 
         Raises:
-            ValueError: labels of another type than those of `fit`.
+            ValueError: labels of another type than those of `fit`, or balanced weights without another class.
         """
         if not hasattr(self, "memory_"):
             if classes is not None:
@@ -79,17 +81,40 @@ class ChangeMixin:
                 self._change(classes)
             return self
         X, y = self._validated(X, y, reset=False)
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        balanced = isinstance(sample_weight, str)
+        require(
+            not balanced or sample_weight == "balanced", f"sample_weight: {sample_weight!r}; give 'balanced' or numbers"
+        )
+        weight = _check_sample_weight(None if balanced else sample_weight, X, ensure_non_negative=True)
         X, y, weight = (array[weight > 0] for array in (X, y, weight))
         if len(X):
             weight, fade = weight * self._faded(np.arange(len(X) - 1, -1, -1)), float(self._faded(len(X)))
             z, weight = self._vectors(X), self._relative(weight)
             with self.memory_.lock.writing(), self._threads():
                 labels = all_classes(self.classes_, y)
-                self._added_ids = self._change(
-                    labels, lambda memory: memory.add(z, np.searchsorted(labels, y), weight, fade)
-                )
+                numbers = np.searchsorted(labels, y)
+                if balanced:
+                    self._check_balance(y)
+
+                def change(memory: BaseMemory) -> Int[np.ndarray, " M"]:
+                    ids = memory.add(z, numbers, weight, fade)
+                    if balanced:
+                        cast(Memory, memory).balance(ids)
+                    return ids
+
+                self._added_ids = self._change(labels, change)
         return self
+
+    def _check_balance(self, y: np.ndarray) -> None:
+        """InputError unless 'balanced' weights of rows with these labels can be computed."""
+        require(
+            isinstance(self.memory_, Memory), "sample_weight: balanced needs all rows in memory; leave storage None"
+        )
+        require(self.decay is None, "sample_weight: balanced does not go with decay; give weights")
+        others = np.setdiff1d(self._present_classes(), y)
+        require(
+            len(others) > 0, "sample_weight: balanced, but rows of all classes are added; give weights, or leave it out"
+        )
 
     def _faded(self, age: Any) -> Any:
         """Factor of the weight of a row after so many later ones."""

@@ -219,6 +219,24 @@ class Memory(BaseMemory):
         self._update_statistics(np.concatenate([changed, np.arange(rows, rows + len(new))]))
         return new
 
+    def balance(self, added: Int[np.ndarray, " M"]) -> None:
+        """Weight the classes of added rows so that each weighs as much as the mean of the others that have rows.
+
+        Args:
+            added: ids of rows, which get the mean weight of their class.
+        """
+        positions, n_classes = self.positions(added), len(self.sums)
+        earlier, weight = np.delete(np.arange(len(self)), positions), self.weight.astype(np.float64)
+        counts = np.bincount(self.y[earlier], minlength=n_classes)
+        totals = np.bincount(self.y[earlier], weight[earlier], minlength=n_classes)
+        weight[positions] = np.where(counts > 0, totals / np.maximum(counts, 1), 1.0)[self.y[positions]]
+        totals, classes = np.bincount(self.y, weight, minlength=n_classes), np.unique(self.y[positions])
+        factor = np.ones(n_classes)
+        factor[classes] = np.delete(totals, classes)[np.delete(totals, classes) > 0].mean() / totals[classes]
+        self.weight = (weight * factor[self.y]).astype(np.float32)
+        self.sums = class_sums(self.vectors(), self.y, self.weight, n_classes)
+        self._update_statistics(np.arange(len(self)))
+
     def forget(self, ids: np.ndarray) -> None:
         result = self._copy()
         result._forget(ids)

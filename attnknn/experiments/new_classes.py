@@ -4,6 +4,7 @@ Encoder and head know some of the classes; n rows of each other class are then a
 all these rows, with held-out rows of the old classes alone.
 """
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.evaluation.paired_tests import Table, compare_repeats
 from attnknn.experiments.unseen_classes import encoder_of_known, known_classes
 
-OURS, AGAIN = "partial_fit", "fit_again"
+OURS, BALANCED, AGAIN = "partial_fit", "partial_fit, balanced", "fit_again"
 SHARE = 0.2  # of the classes, new
 SCORES = ("old_accuracy", "new_accuracy", "old_nll", "new_nll", "harmonic")
 COLUMNS = ("condition", "repeat", "method", *SCORES, "before")
@@ -91,6 +92,7 @@ def _one_repeat(
     train, held_out = np.flatnonzero(bank), (z[held], y[held])  # the latter for head and temperatures
     model, rng, table = AttnKNNClassifier(random_state=seed, device=device), np.random.default_rng(seed), []
     model.fit(z[train], y[train], held_out=held_out)
+    balanced = copy.deepcopy(model)
     before = float((model.predict(z[test & old]) == y[test & old]).mean())
     order = {c: rng.permutation(np.flatnonzero((y == c) & (part == BANK))) for c in np.setdiff1d(y, known)}
     added = 0
@@ -99,11 +101,13 @@ def _one_repeat(
         if min(map(len, order.values())) < n:
             break
         model.partial_fit(z[more], y[more])
+        balanced.partial_fit(z[more], y[more], sample_weight="balanced")
         added, new = n, np.concatenate([rows[:n] for rows in order.values()])
         rows = np.concatenate([train, new])
-        answers = {OURS: (np.log(np.maximum(model.predict_proba(z[test]), _LEAST)), model.classes_)}
         again = AttnKNNClassifier(random_state=seed, device=device).fit(z[rows], y[rows], held_out=held_out)
-        answers[AGAIN] = np.log(np.maximum(again.predict_proba(z[test]), _LEAST)), again.classes_
+        answers = {}
+        for name, own in ((OURS, model), (BALANCED, balanced), (AGAIN, again)):
+            answers[name] = np.log(np.maximum(own.predict_proba(z[test]), _LEAST)), own.classes_
         for name, classifier in classifiers(z.shape[1], seed).items():
             fitted = classifier.fit(z[rows], y[rows])
             answers[name] = log_probs(fitted, held_out, z[test]), np.asarray(fitted.classes_)
@@ -141,20 +145,22 @@ def best_others(table: pd.DataFrame) -> pd.DataFrame:
     """Ours beside the classifier of highest mean `harmonic` that is fitted again, chosen on these results.
 
     Returns:
-        A line for each condition: other, its name; means over repeats of the scores of ours, of other_harmonic and of
-        other_new_nll and other_old_nll, means_harmonic and again_harmonic; difference in `harmonic`, with low, high and
-        p over repeats; loss, of accuracy on the old classes against before, ours.
+        A line for each condition: other, its name; means over repeats of the scores of ours, of other_harmonic,
+        other_new_nll, other_old_nll, means_harmonic, again_harmonic, balanced_harmonic and balanced_old_accuracy;
+        difference in `harmonic`, with low, high and p over repeats; loss, of accuracy on the old classes against
+        before, ours.
     """
     rows = []
     for condition, own in table.groupby("condition", sort=False):
         by_method = {str(name): rows.sort_values("repeat") for name, rows in own.groupby("method", sort=False)}
-        ours, again = by_method.pop(OURS), by_method.pop(AGAIN)
+        ours, balanced, again = (by_method.pop(name) for name in (OURS, BALANCED, AGAIN))
         best = max(by_method, key=lambda name: by_method[name]["harmonic"].mean())
         row: dict[str, Any] = {"condition": condition, "other": best}
         row |= {name: float(ours[name].mean()) for name in SCORES}
         row |= {f"other_{name}": float(by_method[best][name].mean()) for name in ("harmonic", "new_nll", "old_nll")}
         row["means_harmonic"] = float(by_method["class_means"]["harmonic"].mean())
         row["again_harmonic"] = float(again["harmonic"].mean())
+        row |= {f"balanced_{name}": float(balanced[name].mean()) for name in ("harmonic", "old_accuracy")}
         row["loss"] = float((ours["before"] - ours["old_accuracy"]).mean())
         row |= compare_repeats(ours["harmonic"].to_numpy(), by_method[best]["harmonic"].to_numpy())
         rows.append(row)

@@ -224,3 +224,34 @@ def test_a_change_that_fails_changes_nothing(fitted: AttnKNNClassifier, monkeypa
         model.partial_fit(X[:3], ["a", "b", "c"])
     assert len(model.classes_) == len(model.memory_.sums) == 8
     np.testing.assert_array_equal(model.predict_proba(X[TEST]), fitted.predict_proba(X[TEST]))
+
+
+def test_balanced_classes_weigh_as_the_others_do(fitted: AttnKNNClassifier) -> None:
+    own, added = copy.deepcopy(fitted), [rows_of(number, 20) for number in NEW]
+    own.partial_fit(X[added[0][:5]], NAMES[Y[added[0][:5]]], sample_weight="balanced")
+    rows = np.concatenate([added[0][5:], added[1]])
+    own.partial_fit(X[rows], NAMES[Y[rows]], sample_weight="balanced")
+    memory = own.memory_
+    assert isinstance(memory, Memory)
+    totals = np.bincount(memory.y, memory.weight)
+    new = np.isin(own.classes_, NAMES[list(NEW)])
+    np.testing.assert_allclose(totals[new], len(OLD) / 8, rtol=1e-5)
+    np.testing.assert_array_equal(memory.weight[: len(OLD)], 1)
+    np.testing.assert_allclose(memory.weight[-20:], len(OLD) / 8 / 20, rtol=1e-5)
+    at_once, rows = copy.deepcopy(fitted), np.concatenate(added)
+    weight = np.full(len(rows), len(OLD) / 8 / 20)
+    at_once.partial_fit(X[rows], NAMES[Y[rows]], sample_weight=weight)
+    tolerance = 0.02 if fitted.null_scores_ == "linear" else 1e-4  # of the solver
+    np.testing.assert_allclose(own.predict_proba(X[TEST]), at_once.predict_proba(X[TEST]), atol=tolerance)
+
+
+def test_balanced_weights_are_refused_without_other_classes(fitted: AttnKNNClassifier) -> None:
+    own, rows = copy.deepcopy(fitted), OLD[:300]
+    before = own.predict_proba(X[TEST])
+    with pytest.raises(InputError, match="balanced, but rows of all classes are added"):
+        own.partial_fit(X[rows], NAMES[Y[rows]], sample_weight="balanced")
+    with pytest.raises(InputError, match="balanced does not go with decay"):
+        copy.deepcopy(own).set_params(decay=5).partial_fit(X[:2], NAMES[Y[:2]], sample_weight="balanced")
+    with pytest.raises(InputError, match="sample_weight: 'even'; give 'balanced' or numbers"):
+        own.partial_fit(X[rows], NAMES[Y[rows]], sample_weight="even")
+    np.testing.assert_array_equal(own.predict_proba(X[TEST]), before)

@@ -81,11 +81,11 @@ def test_older_rows_weigh_less_in_a_fit() -> None:
     own.learn(z[50:], y[50:])
     weight = np.exp2(-np.concatenate([np.full(40, 20), np.arange(20)[::-1]]) / 10)
     expected = LogisticRegression().fit(z, y, sample_weight=weight).decision_function(z)
-    np.testing.assert_allclose(own.log_probs(z), log_softmax(expected / own.temperature, axis=1), atol=1e-3)
+    np.testing.assert_allclose(own.log_probs(z), log_softmax(expected / own.temperature, axis=1), atol=1e-2)
     window = Refitted(LogisticRegression(), np.asarray, (z[:40], y[:40]), (z, y), window=20)
     window.learn(z[40:], y[40:])
     expected = LogisticRegression().fit(z[40:], y[40:]).decision_function(z)
-    np.testing.assert_allclose(window.log_probs(z), log_softmax(expected / window.temperature, axis=1), atol=1e-3)
+    np.testing.assert_allclose(window.log_probs(z), log_softmax(expected / window.temperature, axis=1), atol=1e-2)
 
 
 def test_the_memory_of_a_copy_is_limited() -> None:

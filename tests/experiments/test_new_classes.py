@@ -10,6 +10,7 @@ from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder
 from attnknn.experiments.new_classes import (
     AGAIN,
+    BALANCED,
     COLUMNS,
     OURS,
     NearestMean,
@@ -63,7 +64,7 @@ def test_every_method_learns_the_new_classes() -> None:
     assert table["condition"].unique().tolist() == ["1 rows", "20 rows"], "10,000 rows are not there"
     twenty = table[table["condition"] == "20 rows"].groupby("method")["harmonic"].mean()
     assert set(twenty.index) == {
-        OURS, AGAIN, "class_means", "random_features", "logistic", "balanced_logistic", "nearest"
+        OURS, BALANCED, AGAIN, "class_means", "random_features", "logistic", "balanced_logistic", "nearest"
     }  # fmt: skip
     assert (twenty > 0.75).all()
     best = best_others(table).set_index("condition")

@@ -437,14 +437,23 @@ def test_new_classes_and_novelty_stand_beside_the_best_others() -> None:
         "other_old_nll": 0.6,
         "means_harmonic": 0.75,
     }
-    row |= {"again_harmonic": 0.8, "difference": 0.04, "low": 0.01, "high": 0.07, "p": 0.03}
+    row |= {"balanced_harmonic": 0.81, "again_harmonic": 0.8, "difference": 0.04, "low": 0.01, "high": 0.07, "p": 0.03}
     few = {**row, "difference": 0.0, "low": None, "high": None, "p": None}
     conditions = {"1 rows": few, "20 rows": row}
     own = a_run({"new_classes": {"conditions": conditions}})
     first, last = frame(unseen.new_classes([own, a_run({"new_classes": {"conditions": {}}})]), "new_classes").to_numpy()
     assert list(first[:2]) == ["digits", "1 rows"]
     assert list(last[2:7]) == ["0.700", "0.900", "0.010", "1.000 (1.200)", "0.500 (0.600)"]
-    assert list(last[7:]) == ["0.790", "0.750", "0.750", "0.800", "class means", "+0.040 (+0.010 … +0.070)", ".030"]
+    assert list(last[7:]) == [
+        "0.790",
+        "0.810",
+        "0.750",
+        "0.750",
+        "0.800",
+        "class means",
+        "+0.040 (+0.010 … +0.070)",
+        ".030",
+    ]
     assert list(first[-2:]) == ["0.000", ""]
     row = {"other": "vim", "auroc": 0.95, "other_auroc": 0.9, "fpr95": 0.2, "other_fpr95": 0.3, "softmax_auroc": 0.85}
     row |= {"difference": 0.05, "low": 0.01, "high": 0.09, "p": 0.0004, "rejected": 0.05, "rejected_novel": 0.7}

@@ -28,6 +28,7 @@ def add(
     target: str = typer.Option(None, help="For CSV files: the column of the labels."),
     rows: Path = typer.Option(None, help="A CSV or .npy file with a label for each row, needed for .npy inputs."),
     new_classes: bool = typer.Option(False, help="Labels that the model does not know become classes of it."),
+    balanced: bool = typer.Option(False, help="Weight each class of the rows as much as the mean of the others."),
     keep: int = typer.Option(None, help="Then forget all but so many rows of the memory."),
     keep_by: str = typer.Option("kmeans", help="Which --keep keeps: kmeans, those that represent it, or newest."),
     as_json: bool = AS_JSON,
@@ -49,7 +50,7 @@ def add(
         held_out = ~loaded.cases_in_memory()
         if target is not None and rows is None:
             batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
-        ids = loaded.add(batches, labels)
+        ids = loaded.add(batches, labels, balanced)
         accuracy: list[float | None] = []
         if keep is not None:
             accuracy = [loaded.case_accuracy()]

@@ -114,18 +114,21 @@ class Model:
             raise InputError(f"label {names}: of another type than the classes of this model, {listed}") from None
         return np.array([classes[text] for text in texts], dtype=None if unknown else self.classifier.classes_.dtype)
 
-    def add(self, batches: Sequence[Batch], labels: np.ndarray) -> list[int]:
-        """Add rows to the memory, all or none, and return their ids."""
+    def add(self, batches: Sequence[Batch], labels: np.ndarray, balanced: bool = False) -> list[int]:
+        """Add rows to the memory, all or none, and return their ids; weights as in `AttnKNNClassifier.partial_fit`."""
         require(bool(batches), "no rows to add")
         vectors, examples = [self._encode(batch) for batch in batches], self.input.examples(batches[0])
         for batch in batches[1:]:
             examples = examples.append(self.input.examples(batch), len(batch.names))
-        return self.add_vectors(np.concatenate(vectors), examples, labels)
+        return self.add_vectors(np.concatenate(vectors), examples, labels, balanced)
 
-    def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
+    def add_vectors(
+        self, vectors: np.ndarray, examples: Examples, labels: np.ndarray, balanced: bool = False
+    ) -> list[int]:
         """Add rows by their vectors (B, D), such as test cases, and return their ids."""
         examples = self.examples.append(examples, len(labels))
-        self.classifier.partial_fit(self.with_names(vectors), labels)
+        weight = "balanced" if balanced else None
+        self.classifier.partial_fit(self.with_names(vectors), labels, sample_weight=weight)
         self.examples = examples
         self._drop_cases()
         return self.classifier._added_ids.tolist()

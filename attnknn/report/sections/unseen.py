@@ -43,12 +43,13 @@ def new_classes(runs: Sequence[Run]) -> Section:
         for condition, row in run.json["new_classes"]["conditions"].items():
             accuracy = [fixed(row[name], 3) for name in ("new_accuracy", "old_accuracy", "loss")]
             nll = [Cell(fixed(row[f"{kind}_nll"], 3), fixed(row[f"other_{kind}_nll"], 3)) for kind in ("new", "old")]
-            harmonic = [fixed(row[f"{name}harmonic"], 3) for name in ("", "other_", "means_", "again_")]
+            harmonic = [fixed(row[f"{name}harmonic"], 3) for name in ("", "balanced_", "other_", "means_", "again_")]
             rows.append([condition, *accuracy, *nll, *harmonic, _CLASSIFIERS[row["other"]], *_difference(row)])
     head = ["rows of each", "accuracy, new", "accuracy, old", "loss of old", "NLL, new: ours (other)"]
     head += [
         "NLL, old: ours (other)",
         "harmonic mean: ours",
+        "ours, balanced weights",
         "best other",
         "class means",
         "fitted again",

@@ -133,7 +133,8 @@ def test_a_new_class_is_added_and_forgotten(copied: Path) -> None:
     grown = Model.load(model)
     assert grown.classifier.classes_.tolist() == ["down", "sideways", "up"]
     np.testing.assert_array_equal(grown.cases.labels, own.cases.labels)
-    added = json.loads(succeeded("add", model, z, "--label", "left", "--new-classes", "--json"))
+    added = json.loads(succeeded("add", model, z, "--label", "left", "--new-classes", "--balanced", "--json"))
+    assert Model.load(model).memory.weight[-1] > 1
     assert added["new_classes"] == ["left"]
     up = grown.memory.ids[grown.memory.y == 2].tolist()
     succeeded("forget", model, *up)
