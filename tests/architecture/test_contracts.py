@@ -124,7 +124,7 @@ def test_artifacts_for_others_are_outputs_of_the_lock() -> None:
 
 
 def test_files_of_the_project_keep_their_size() -> None:
-    limits = {"dvc.yaml": 520, "params.yaml": 100, "dvc.lock": 4700}
+    limits = {"dvc.yaml": 520, "params.yaml": 100, "dvc.lock": 4800}
     lines = {name: len((ROOT / name).read_text("utf-8").splitlines()) for name in limits}
     assert {name: n for name, n in lines.items() if n > limits[name]} == {}
 
