@@ -238,7 +238,7 @@ class AuditMixin:
                 frame = issues(self.predict_proba(X), own, transition, self.classes_, evident)
                 nearest = memory.nearest(z, min(int(self.n_neighbors), len(memory)), device=device)
                 frame = with_neighbours(frame, own, nearest.ids, nearest.given_y)
-                return frame.set_index(X.index) if hasattr(X, "columns") else frame
+                return frame.set_index(X.index) if hasattr(X, "columns") and hasattr(X, "index") else frame
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             rows = Memory.build(memory.vectors(), memory.given_y, memory.weight, len(self.classes_))
             frame = audit_memory(rows, self.classes_, self.get_params(), seed, device)

@@ -47,6 +47,7 @@ class ChangeMixin:
     calibration_: tuple[np.ndarray, np.ndarray]
     transition_: np.ndarray | None
     fit: Callable[..., Self]
+    _validate_params: Callable[[], None]
     _validated: Callable[..., Any]
     _vectors: Callable[[np.ndarray], np.ndarray]
     _relative: Callable[[np.ndarray], np.ndarray]
@@ -71,6 +72,9 @@ class ChangeMixin:
         Raises:
             ValueError: labels of another type than those of `fit`, or balanced weights without another class.
         """
+        first = "sample_weight: 'balanced' balances classes that are added; give numbers to the first call"
+        require(hasattr(self, "memory_") or not isinstance(sample_weight, str), first)
+        self._validate_params()
         if not hasattr(self, "memory_"):
             if classes is not None:
                 unknown = np.setdiff1d(y, classes)
@@ -202,14 +206,14 @@ class ChangeMixin:
     def keep(self, n_rows: int, by: Literal["kmeans", "newest"] = "kmeans") -> Self:
         """Forget all but n rows of the memory; nothing if it has no more.
 
-        Fewer rows are less accurate; calibration and `novelty` stay those of the memory as fitted. Compare on rows that
-        are not in the memory.
+        Fewer rows are less accurate, much less with fewer than a few times `n_neighbors`; calibration and `novelty` stay
+        those of the memory as fitted. Compare on rows that are not in the memory.
 
         Args:
             n_rows: at least two and the number of classes.
             by: `kmeans` keeps in each class, in proportion to its rows, those nearest to its k-means centres. `newest`
-                keeps the rows that were last added (a class may lose all) and, if these are fewer than n, rows of `fit`
-                by k-means.
+                keeps the rows that were last added or relabelled (a class may lose all) and, if these are fewer than n,
+                rows of `fit` by k-means.
 
         Raises:
             ValueError: too few rows, or they are in a table.

@@ -63,4 +63,4 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
         seed = int(check_random_state(classifier.random_state).randint(2**31 - 1))
         device = resolve_device(classifier.device)
         frame = audit_memory(memory, classes, classifier.get_params(), seed, device, pred_probs)
-    return frame.set_index(X.index) if hasattr(X, "columns") else frame
+    return frame.set_index(X.index) if hasattr(X, "columns") and hasattr(X, "index") else frame

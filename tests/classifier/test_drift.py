@@ -94,6 +94,13 @@ def test_decay_is_saved_and_refused(fitted: AttnKNNClassifier, tmp_path: Path) -
     np.testing.assert_allclose(loaded.predict_proba(X[TEST]), own.predict_proba(X[TEST]), atol=1e-12)
     with pytest.raises(InputError, match="storage: takes no sample_weight, label_noise or decay"):
         AttnKNNClassifier(storage=tmp_path / "t.lance", decay=5).fit(X[FIT], Y[FIT])
+    before = memory(own).weight
+    for value in (0, -1, np.nan, [3]):
+        with pytest.raises(ValueError, match="decay"):
+            own.set_params(decay=value).partial_fit(X[:3], Y[:3])
+    np.testing.assert_array_equal(memory(own).weight, before)
+    with pytest.raises(InputError, match="give numbers to the first call"):
+        AttnKNNClassifier().partial_fit(X[FIT], Y[FIT], sample_weight="balanced")
     for value in (0, -1, "x"):
         with pytest.raises(ValueError, match="decay"):
             AttnKNNClassifier(decay=value).fit(X[FIT], Y[FIT])  # type: ignore[arg-type]

@@ -30,7 +30,9 @@ def add(
     new_classes: bool = typer.Option(False, help="Labels that the model does not know become classes of it."),
     balanced: bool = typer.Option(False, help="Weight each class of the rows as much as the mean of the others."),
     keep: int = typer.Option(None, help="Then forget all but so many rows of the memory."),
-    keep_by: str = typer.Option("kmeans", help="Which --keep keeps: kmeans, those that represent it, or newest."),
+    keep_by: str = typer.Option(
+        None, help="Which --keep keeps: kmeans, those that represent it, the default, or newest."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
     """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
@@ -38,8 +40,11 @@ def add(
     options = " and ".join(name for name, value in values.items() if value is not None)
     valid = options in ("--label", "--target", "--rows", "--target and --rows")
     require(valid, f"labels: {options or 'none'} given; give --label, --target or --rows")
+    require(keep_by is None or keep is not None, f"--keep-by {keep_by}: without effect; add --keep, or leave it out")
     check_stdin(inputs)
     with changing(model) as loaded:
+        import numpy as np
+
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         texts = _labels(loaded, batches, label, target, rows)
         unknown = sorted(set(texts) - set(map(str, loaded.classifier.classes_)))
@@ -51,25 +56,27 @@ def add(
         if target is not None and rows is None:
             batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
         ids = loaded.add(batches, labels, balanced)
-        accuracy: list[float | None] = []
+        outside = ~loaded.cases_in_memory()
+        accuracy: list[float] = []
         if keep is not None:
-            accuracy = [loaded.case_accuracy()]
+            cases = loaded.cases.take(np.flatnonzero(outside)) if loaded.cases is not None and outside.any() else None
+            accuracy = [] if cases is None else [loaded.accuracy(cases)]
             try:
-                loaded.keep(keep, keep_by)
+                loaded.keep(keep, keep_by or "kmeans")
             except InputError as error:
                 raise InputError(str(error).replace("n_rows: ", "--keep: ").replace("by: ", "--keep-by: ")) from None
-            accuracy += [loaded.case_accuracy()]
+            accuracy += [] if cases is None else [loaded.accuracy(cases)]
         size = len(loaded.classifier.memory_)
-        cases = int((held_out & loaded.cases_in_memory()).sum())
-    more: dict[str, object] = {"test_cases": cases, "new_classes": unknown}
+        moved = int((held_out & ~outside).sum())
+    more: dict[str, object] = {"test_cases": moved, "new_classes": unknown}
     more.update({"accuracy": accuracy} if accuracy else {})
     _report(model, "added", ids, size, as_json, more)
-    if accuracy and accuracy[0] is not None and not as_json:
+    if accuracy and not as_json:
         typer.echo(f"accuracy on test cases: {accuracy[0]:.3f} with all rows, {accuracy[1]:.3f} with those kept")
     if unknown and not as_json:
         typer.echo(f"new classes: {', '.join(unknown[:20])}")
-    if cases and not as_json:
-        typer.echo(f"test cases among them, which are no longer held out: {cases:,}")
+    if moved and not as_json:
+        typer.echo(f"test cases among them, which are no longer held out: {moved:,}")
 
 
 def forget(

@@ -150,12 +150,8 @@ class Model:
         self.examples = self.examples.take(np.flatnonzero(np.isin(before, self.memory.ids)))
         self._drop_cases()
 
-    def case_accuracy(self) -> float | None:
-        """Accuracy on the test cases that are not in the memory; None without any."""
-        held_out = np.flatnonzero(~self.cases_in_memory())
-        if self.cases is None or not len(held_out):
-            return None
-        cases = self.cases.take(held_out)
+    def accuracy(self, cases: Cases) -> float:
+        """Accuracy on test cases."""
         return float((self.classifier.predict(self.with_names(cases.vectors)) == cases.labels).mean())
 
     def relabel(self, ids: Sequence[int], labels: np.ndarray) -> None:
@@ -190,10 +186,10 @@ class Model:
         require(
             len(left) != 1, f"decisions: all rows left would be of class {', '.join(map(str, left))}; keep two classes"
         )
+        if rows["relabel"]:  # first, so that a class keeps its test cases if others are relabelled into it
+            self.relabel(rows["relabel"], labels)
         if rows["forget"]:
             self.forget(rows["forget"])
-        if rows["relabel"]:
-            self.relabel(rows["relabel"], labels)
         return {name: len(ids) for name, ids in rows.items()}
 
     @property

@@ -204,3 +204,26 @@ def test_rows_of_a_table_go_with_those_kept(copied: Path) -> None:
     own = dict(zip(after.memory.ids.tolist(), after.rows_of(after.memory.ids.tolist()), strict=True))
     assert len(own) == 30
     assert all(earlier[row_id] == columns for row_id, columns in own.items() if row_id in earlier)
+
+
+def test_a_budget_may_cost_a_class(copied: Path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 2)), columns=["p", "q"])
+    frame = (frame + np.repeat([[0, 0], [9, 0], [0, 9]], 40, axis=0)).assign(kind=np.repeat(["a", "b", "c"], 40))
+    frame.to_csv(copied / "d.csv", index=False)
+    frame.iloc[:20].assign(kind="d", p=40).to_csv(copied / "new.csv", index=False)
+    succeeded("fit", copied / "d.csv", "--target", "kind", "-o", copied / "m")
+    add = ("add", copied / "m", copied / "new.csv", "--target", "kind", "--new-classes")
+    assert "--keep-by newest: without effect" in refused(*add, "--keep-by", "newest")
+    out = json.loads(succeeded(*add, "--keep", 20, "--keep-by", "newest", "--json"))
+    assert out["accuracy"] == [1.0, 0.0], "of the same test cases, all of lost classes"
+    assert len(Model.load(copied / "m").memory) == 20
+
+
+def test_a_class_lives_on_by_rows_that_are_relabelled_into_it(copied: Path) -> None:
+    model = Model.load(copied / "vectors")
+    c, memory = model.classifier, model.memory
+    lost, others = (memory.ids[memory.y == number].tolist() for number in (0, 1))
+    decisions = [(i, "forget", "") for i in lost] + [(i, "relabel", str(c.classes_[0])) for i in others[:3]]
+    model.apply_decisions(decisions)
+    assert len(c.new_classes_) == 0
+    assert (model.memory.y == 0).sum() == 3
