@@ -206,8 +206,8 @@ class ChangeMixin:
     def keep(self, n_rows: int, by: Literal["kmeans", "newest"] = "kmeans") -> Self:
         """Forget all but n rows of the memory; nothing if it has no more.
 
-        Fewer rows are less accurate, much less with fewer than a few times `n_neighbors`; calibration and `novelty` stay
-        those of the memory as fitted. Compare on rows that are not in the memory.
+        Fewer rows are less accurate, much less with fewer than a few times `n_neighbors`; calibration and `novelty`
+        stay those of the memory as fitted. Compare on rows that are not in the memory.
 
         Args:
             n_rows: at least two and the number of classes.
