@@ -18,15 +18,8 @@ from attnknn.core.artifacts import BANK
 from attnknn.core.device import resolve_device
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import require
-from attnknn.heads.label_noise import (
-    count_labels,
-    expect_labels,
-    expect_uniform,
-    share_of_wrong,
-    sharpen,
-    too_few_rows,
-    true_class_probs,
-)
+from attnknn.heads.label_noise import true_class_probs
+from attnknn.heads.transition import count_labels, expect_labels, expect_uniform, share_of_wrong, sharpen, too_few_rows
 
 # Shares of wrong labels that are assumed beside T: confused with a class that the row resembles, beside a whole T and
 # otherwise, and drawn from all other classes alike. Of clean rows .4 to 7 % are flagged.

@@ -9,7 +9,8 @@ from attnknn.classifier.linear import LinearClassifier
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import require
-from attnknn.heads.label_noise import DOUBT, check_transition
+from attnknn.heads.label_noise import DOUBT
+from attnknn.heads.transition import check_transition
 from attnknn.index.bank import Bank
 from attnknn.index.faiss_index import similarities
 from attnknn.index.validation import check_vectors

@@ -15,14 +15,8 @@ from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
-from attnknn.heads.label_noise import (
-    LabelNoise,
-    check_transition,
-    estimate_label_noise,
-    significantly_above,
-    too_few_rows,
-    with_corrected_labels,
-)
+from attnknn.heads.label_noise import LabelNoise, estimate_label_noise, significantly_above, with_corrected_labels
+from attnknn.heads.transition import check_transition, too_few_rows
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
 # Chosen on the validation rows of the pipeline's datasets; see params.yaml.

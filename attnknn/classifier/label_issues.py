@@ -34,7 +34,7 @@ def find_label_issues(X: Any, y: Any, pred_probs: Any = None, **params: Any) -> 
         n_identical, the number of other rows with the same values, and n_conflicting, of those with another label;
         nearest_distance, to the nearest other row, in units of the median over rows: far below 1 for near duplicates.
         Sort by label_quality to review them. `attrs["evident"]` tells whether label noise is, see
-        `label_noise.share_of_wrong`. If not, as where classes overlap or rows are few, one share of wrong labels is
+        `transition.share_of_wrong`. If not, as where classes overlap or rows are few, one share of wrong labels is
         estimated for all classes, and a tenth of the labels is assumed to be confused with a similar class, so that the
         number of wrong ones is a guess. So many rows, of the least quality, are issues then, though their labels may be
         more probably right than wrong.

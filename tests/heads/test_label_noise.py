@@ -13,6 +13,7 @@ from attnknn.experiments.corruption import TRAINING_PARTS, with_noise
 from attnknn.experiments.forward_networks import forward_networks
 from attnknn.experiments.peers import EMBEDDING_PEERS, fit_and_predict
 from attnknn.heads import label_noise as noise
+from attnknn.heads import transition as matrices
 from attnknn.heads.baselines import tune_distance, tune_uniform
 from attnknn.heads.classify import classify
 from attnknn.heads.config import TrainAttention
@@ -54,17 +55,17 @@ def nll(probs, y):
 def test_posterior_by_hand():
     """.6·.5 : .4·.25 = 3 : 1."""
     t = np.array([[0.5, 0.5], [0.75, 0.25]])
-    np.testing.assert_allclose(noise.posterior(np.array([[0.6, 0.4]]), np.array([1]), t), [[0.75, 0.25]])
+    np.testing.assert_allclose(matrices.posterior(np.array([[0.6, 0.4]]), np.array([1]), t), [[0.75, 0.25]])
 
 
 def test_count_labels_takes_the_surest_half_of_each_class():
     probs = np.array([[p, 1 - p] for p in np.linspace(0.99, 0.51, 20)] + [[0.1, 0.9]] * 10)
     y = np.array([0] * 8 + [1] * 2 + [1] * 10 + [1] * 10)
-    np.testing.assert_allclose(noise.count_labels(probs, y), [[0.8, 0.2], [0, 1]])
+    np.testing.assert_allclose(matrices.count_labels(probs, y), [[0.8, 0.2], [0, 1]])
 
 
 def test_a_class_that_is_never_predicted_keeps_its_labels():
-    np.testing.assert_array_equal(noise.count_labels(np.array([[0.9, 0.1]] * 6), np.zeros(6, int))[1], [0, 1])
+    np.testing.assert_array_equal(matrices.count_labels(np.array([[0.9, 0.1]] * 6), np.zeros(6, int))[1], [0, 1])
 
 
 def test_expectation_maximisation_raises_the_likelihood(rng, monkeypatch):
@@ -75,27 +76,27 @@ def test_expectation_maximisation_raises_the_likelihood(rng, monkeypatch):
 
     monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
     start = np.full((3, 3), 1 / 3) + 0.2 * np.eye(3)
-    values = [value(noise.expect_labels(probs, y, start, n)[0]) for n in (1, 2, 5, 20)]
+    values = [value(matrices.expect_labels(probs, y, start, n)[0]) for n in (1, 2, 5, 20)]
     assert values == sorted(values)
 
 
 def test_probabilities_that_are_not_sure_enough_or_too_sure_are_corrected(rng, monkeypatch):
     """Without it, T has too few wrong labels, or too many. Right probabilities are kept."""
     n, t = 20_000, 0.6 * np.eye(4) + 0.1
-    probs = noise.sharpen(rng.dirichlet([0.2] * 4, size=n), 2.0)
+    probs = matrices.sharpen(rng.dirichlet([0.2] * 4, size=n), 2.0)
     true = (probs.cumsum(1) > rng.random((n, 1))).argmax(1)
     y = (t[true].cumsum(1) > rng.random((n, 1))).argmax(1)
     start = 0.8 * np.eye(4) + 0.05
     for power in (0.5, 1.0, 2.0, 4.0):
-        estimate, sharpness = noise.expect_labels(noise.sharpen(probs, 1 / power), y, start, 100)
+        estimate, sharpness = matrices.expect_labels(matrices.sharpen(probs, 1 / power), y, start, 100)
         assert sharpness == power
         assert np.abs(estimate - t).max() < 0.02
-        assert noise.expect_labels(noise.sharpen(probs, 1 / power), y, t, 0)[1] == power
-    assert noise.expect_labels(noise.sharpen(probs, 0.5)[:40], y[:40], t, 0)[1] == 1.0, "40 rows are no evidence"
+        assert matrices.expect_labels(matrices.sharpen(probs, 1 / power), y, t, 0)[1] == power
+    assert matrices.expect_labels(matrices.sharpen(probs, 0.5)[:40], y[:40], t, 0)[1] == 1.0, "40 rows are no evidence"
     monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
-    estimate, _ = noise.expect_labels(noise.sharpen(probs, 0.25), y, start, 100)
+    estimate, _ = matrices.expect_labels(matrices.sharpen(probs, 0.25), y, start, 100)
     assert np.diag(estimate).mean() > 0.73
-    estimate, _ = noise.expect_labels(noise.sharpen(probs, 2.0), y, start, 100)
+    estimate, _ = matrices.expect_labels(matrices.sharpen(probs, 2.0), y, start, 100)
     assert np.diag(estimate).mean() < 0.67
 
 
@@ -133,7 +134,7 @@ def test_the_share_of_wrong_labels_of_many_classes_is_estimated(rng, share, powe
     y = (rng.random((4000, 1)) > probs.cumsum(1)).sum(1).clip(0, 49)
     wrong = rng.random(4000) < share
     y[wrong] = (y[wrong] + rng.integers(1, 50, size=wrong.sum())) % 50
-    transition, sharpness = noise.expect_uniform(noise.sharpen(np.maximum(probs, 1e-12), power), y)
+    transition, sharpness = matrices.expect_uniform(matrices.sharpen(np.maximum(probs, 1e-12), power), y)
     np.testing.assert_allclose(transition.sum(1), 1)
     np.testing.assert_allclose(1 - np.diag(transition), share, atol=0.03)
     if share:
@@ -143,9 +144,9 @@ def test_the_share_of_wrong_labels_of_many_classes_is_estimated(rng, share, powe
 @pytest.mark.parametrize("rows", [36, 200, 260])
 def test_rows_that_are_too_few_are_known_before_they_are_fitted(rng, rows):
     """Even if each of four classes is predicted for a quarter of the rows."""
-    half = np.concatenate(noise.surest(np.eye(4)[np.arange(rows) % 4]))
-    assert noise.too_few_rows(rows, 4) <= (len(half) < noise.PRECISE * 4)
-    assert noise.too_few_rows(rows, 4) == (rows == 36)
+    half = np.concatenate(matrices.surest(np.eye(4)[np.arange(rows) % 4]))
+    assert matrices.too_few_rows(rows, 4) <= (len(half) < matrices.PRECISE * 4)
+    assert matrices.too_few_rows(rows, 4) == (rows == 36)
 
 
 def test_few_rows_are_no_evidence(rng):
@@ -262,7 +263,7 @@ def test_a_known_matrix_is_taken_as_it_is(rng):
 )
 def test_a_bad_matrix_is_refused(bad):
     with pytest.raises(InputError, match="label_noise"):
-        noise.check_transition(bad, 4)
+        matrices.check_transition(bad, 4)
 
 
 def test_networks_see_through_wrong_labels(rng):
