@@ -74,7 +74,7 @@ def test_expectation_maximisation_raises_the_likelihood(rng, monkeypatch):
     def value(t):
         return np.log((probs @ t)[np.arange(500), y]).sum()
 
-    monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
+    monkeypatch.setattr(matrices, "SHARPNESS", (1.0,))
     start = np.full((3, 3), 1 / 3) + 0.2 * np.eye(3)
     values = [value(matrices.expect_labels(probs, y, start, n)[0]) for n in (1, 2, 5, 20)]
     assert values == sorted(values)
@@ -93,7 +93,7 @@ def test_probabilities_that_are_not_sure_enough_or_too_sure_are_corrected(rng, m
         assert np.abs(estimate - t).max() < 0.02
         assert matrices.expect_labels(matrices.sharpen(probs, 1 / power), y, t, 0)[1] == power
     assert matrices.expect_labels(matrices.sharpen(probs, 0.5)[:40], y[:40], t, 0)[1] == 1.0, "40 rows are no evidence"
-    monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
+    monkeypatch.setattr(matrices, "SHARPNESS", (1.0,))
     estimate, _ = matrices.expect_labels(matrices.sharpen(probs, 0.25), y, start, 100)
     assert np.diag(estimate).mean() > 0.73
     estimate, _ = matrices.expect_labels(matrices.sharpen(probs, 2.0), y, start, 100)
