@@ -125,6 +125,12 @@ def test_rows_represent_their_groups() -> None:
     assert np.bincount(y[same]).tolist() == [10, 10]
 
 
+def test_heavy_rows_pull_the_centre_of_their_group() -> None:
+    z, y = np.array([[0.0], [4], [5]]), np.zeros(3, int)
+    assert representative_rows(z, y, np.ones(3), 1, 0).tolist() == [1]  # mean 3
+    assert representative_rows(z, y, np.array([1.0, 1, 18]), 1, 0).tolist() == [2]  # mean 4.7
+
+
 def test_a_small_memory_answers_as_one_of_these_rows(plain: AttnKNNClassifier) -> None:
     own = copy.deepcopy(plain).partial_fit(X[LATE], Y[LATE]).keep(100)
     kept = memory(own).ids

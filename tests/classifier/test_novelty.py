@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from attnknn import AttnKNNClassifier
+from attnknn.classifier import novelty
 from attnknn.classifier.novelty import LEAST, PRIOR, Novelty, fit_weights, novelty_features
 
 DIGITS, Y = load_digits(return_X_y=True)
@@ -43,6 +44,21 @@ def test_p_values_are_shares_of_held_out_rows_that_are_as_novel() -> None:
     own = Novelty(np.array([1.0, 0, 0, 0, 0]), np.zeros(5), np.ones(5), np.array([0.0, 1, 2, 3]), 0.0)
     sims = -np.exp(np.array([[-9.0], [1.0], [1.5], [99.0]])).astype(np.float64)
     np.testing.assert_allclose(own.p_values(sims, sims, np.full(4, 0.5)), [1, 0.8, 0.6, 0.2])
+
+
+def test_a_class_that_is_left_out_takes_no_part_in_the_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two classes the other one is then certain."""
+    seen: list[np.ndarray] = []
+
+    def fit_and_keep(known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+        seen.append(unknown)
+        return PRIOR
+
+    monkeypatch.setattr(novelty, "fit_weights", fit_and_keep)
+    rows = np.flatnonzero(np.isin(Y, (3, 8)))[:300]
+    fitted = AttnKNNClassifier(30, weights="distance", random_state=0).fit(X[rows], Y[rows])._novelty
+    unsure = seen[0][:, 4] * fitted.spread[4] + fitted.centre[4]
+    np.testing.assert_allclose(unsure, np.log(1e-6))
 
 
 def test_weights_are_those_of_logistic_regression_where_no_bound_holds() -> None:
