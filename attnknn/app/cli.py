@@ -14,6 +14,7 @@ from attnknn.app.commands.change import add, forget
 from attnknn.app.commands.datasets import datasets
 from attnknn.app.commands.doctor import doctor
 from attnknn.app.commands.embed import embed
+from attnknn.app.commands.evaluate import evaluate
 from attnknn.app.commands.explain import explain
 from attnknn.app.commands.fit import fit
 from attnknn.app.commands.predict import predict
@@ -62,6 +63,7 @@ def main(
 for command, example in (
     (fit, "attnknn fit wine.csv --target quality --separator ';' -o wine-model"),
     (predict, "attnknn predict digits-model scans/ -o answers.csv"),
+    (evaluate, "attnknn evaluate wine-model labelled.csv --target quality --plot scores.png"),
     (embed, "attnknn embed encoder/ pictures/ -o embeddings/"),
     (explain, "attnknn explain digits-model scan.png -o why.png"),
     (audit, "attnknn audit wine.csv --target quality --separator ';' -o issues.csv"),

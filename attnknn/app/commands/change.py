@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, changing, check_output, check_stdin
+from attnknn.app.commands.labels import batch_labels
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import write_json
 
 if TYPE_CHECKING:
-    from attnknn.app.model.inputs import Batch
     from attnknn.app.model.model import Model
 
 
@@ -46,7 +46,10 @@ def add(
         import numpy as np
 
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
-        texts = _labels(loaded, batches, label, target, rows)
+        if label is not None:
+            texts = [label] * sum(len(batch.names) for batch in batches)
+        else:
+            texts = batch_labels(loaded, batches, target, rows)
         unknown = sorted(set(texts) - set(map(str, loaded.classifier.classes_)))
         try:
             labels = loaded.parse_labels(texts, new_classes)
@@ -137,28 +140,6 @@ def _named_rows(model: "Model", ids: list[str], label: str | None, where: str | 
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
     require(bool(texts), "ids: empty; give one or more")
     return sorted({int(text) for text in texts})
-
-
-def _labels(
-    model: "Model", batches: list["Batch"], label: str | None, target: str | None, rows: Path | None
-) -> list[str]:
-    names = [name for batch in batches for name in batch.names]
-    if label is not None:
-        return [label] * len(names)
-    if rows is not None:
-        from attnknn.app.model.labelled_rows import read_labels
-
-        file_labels, _ = read_labels(rows, target, getattr(model.input, "layout", {}))
-        require(len(file_labels) == len(names), f"{rows}: {len(file_labels)} labels for {len(names)} rows")
-        return list(file_labels)
-    labels: list[str] = []
-    for batch in batches:
-        require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
-        require(target in batch.values.columns, f"{batch.names[0]}: no column {target!r}; correct --target")
-        column = batch.values[target]
-        require(not column.isna().any(), f"{column.isna().idxmax()}: no label in column {target!r}; add one")
-        labels += column.tolist()
-    return labels
 
 
 def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool, more: dict[str, object]) -> None:

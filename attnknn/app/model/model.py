@@ -200,20 +200,22 @@ class Model:
         return cast(Memory, memory)
 
     def cases_in_memory(self) -> np.ndarray:
-        """Which test cases (M,) are rows of the memory too, and so not held out; empty without test cases.
+        """Which test cases (M,) are rows of the memory too, and so not held out; empty without test cases."""
+        return np.zeros(0, dtype=bool) if self.cases is None else self.in_memory(self.cases.vectors)
 
-        In tables of a few categories new rows are copies too, and all test cases count as held out.
+    def in_memory(self, vectors: np.ndarray) -> np.ndarray:
+        """Which vectors (M, D) are rows of the memory, and so their own neighbours: bool (M,).
+
+        In tables of a few categories new rows are copies too, and none counts as one.
         """
-        if self.cases is None:
-            return np.zeros(0, dtype=bool)
         memory = self.memory
-        z = self.classifier._vectors(self.cases.vectors.astype(np.float64))
+        z = self.classifier._vectors(vectors.astype(np.float64))
         nearest = memory.vectors(memory.positions(memory.bank.search(z, 1)[0][:, 0]))
         # Embeddings of one picture differ by rounding, depending on what it was embedded with.
         same = np.abs(nearest - z).max(1) <= 1e-5 * np.abs(z).max(1)
         if same.any():
-            vectors = memory.vectors()
-            same &= not mostly_duplicates(first_identical(vectors), vectors)
+            stored = memory.vectors()
+            same &= not mostly_duplicates(first_identical(stored), stored)
         return same
 
     def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:

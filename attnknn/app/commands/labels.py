@@ -1,0 +1,42 @@
+"""Labels of the rows that a model reads: a column, a file beside them, or the folders of pictures."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnknn.core.errors import require
+
+if TYPE_CHECKING:
+    from attnknn.app.model.inputs import Batch
+    from attnknn.app.model.model import Model
+
+
+def batch_labels(model: "Model", batches: list["Batch"], target: str | None, rows: Path | None) -> list[str]:
+    """The label of each row, as text.
+
+    Args:
+        target: column of the labels in the batches, or in `rows`.
+        rows: file of labels; see `read_labels`.
+
+    Raises:
+        InputError: a label or the column is missing, or their number is not that of the rows.
+    """
+    names = [name for batch in batches for name in batch.names]
+    if rows is not None:
+        from attnknn.app.model.labelled_rows import read_labels
+
+        file_labels, _ = read_labels(rows, target, getattr(model.input, "layout", {}))
+        require(len(file_labels) == len(names), f"{rows}: {len(file_labels)} labels for {len(names)} rows")
+        return list(file_labels)
+    labels: list[str] = []
+    for batch in batches:
+        require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
+        require(target in batch.values.columns, f"{batch.names[0]}: no column {target!r}; correct --target")
+        column = batch.values[target]
+        require(not column.isna().any(), f"{column.isna().idxmax()}: no label in column {target!r}; add one")
+        labels += column.tolist()
+    return labels
+
+
+def folder_labels(names: list[str]) -> list[str]:
+    """Names of the folders that hold these files."""
+    return [Path(name).parent.name for name in names]
