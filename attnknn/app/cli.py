@@ -61,12 +61,12 @@ def main(
 
 
 for command, example in (
-    (fit, "attnknn fit wine.csv --target quality --separator ';' -o wine-model"),
+    (fit, "attnknn fit wine.csv --target quality -o wine-model"),
     (predict, "attnknn predict digits-model scans/ -o answers.csv"),
     (evaluate, "attnknn evaluate wine-model labelled.csv --target quality --plot scores.png"),
     (embed, "attnknn embed encoder/ pictures/ -o embeddings/"),
     (explain, "attnknn explain digits-model scan.png -o why.png"),
-    (audit, "attnknn audit wine.csv --target quality --separator ';' -o issues.csv"),
+    (audit, "attnknn audit wine.csv --target quality -o issues.csv"),
     (add, "attnknn add digits-model scan.png --label 7"),
     (forget, "attnknn forget digits-model 12 90"),
     (serve, "attnknn serve digits-model"),

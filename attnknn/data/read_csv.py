@@ -1,9 +1,12 @@
-"""Read CSV files as columns of strings, and encode labels as class numbers."""
+"""Read CSV and Parquet files as columns of strings, and encode labels as class numbers."""
 
 import csv
+import gzip
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -11,10 +14,12 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import display_name
 from attnknn.data.schema import as_floats
 
+TABLES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".parquet")  # names of files that `row_chunks` reads
+_SEPARATORS, _DETECT_LINES = ",;\t|", 50
 _NUMBERS = 0.9  # minimum share of numbers in labels for the others to be errors
 _CLASSES = 20  # maximum number of distinct numbers with fractions that are classes
 MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -58,17 +63,18 @@ def row_chunks(
     source: Path | TextIO,
     *,
     columns: Sequence[str] | None = None,
-    separator: str = ",",
+    separator: str | None = None,
     comment: str = "",
     missing: Sequence[str] = (),
     strip: Mapping[str, str] = MappingProxyType({}),
     size: int = sys.maxsize,
 ) -> Iterator[Any]:
-    """Yield data frames of the rows of a CSV file: stripped strings, NaN where missing, index `<file> line <n>`.
+    """Yield data frames of the rows of a table: stripped strings, NaN where missing, index `<file> line <n>`.
 
     Args:
-        source: path of a UTF-8 file, or an open file.
+        source: path of a CSV file in UTF-8, which .gz may compress, or of a .parquet file; or an open CSV file.
         columns: names of all columns if the file has no header line.
+        separator: None for that of , ; tab | which splits the first lines alike, into most columns.
         comment: prefix of lines to skip; empty for none.
         missing: markers of missing values, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
@@ -79,19 +85,27 @@ def row_chunks(
     """
     name = display_name(source.name) if isinstance(source, Path) else "standard input"
 
-    def frame(rows: list[tuple[int, list[str]]]) -> Any:
-        index = [f"{name} line {line}" for line, _ in rows]
-        table: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns or ()), dtype=object)
+    def frame(table: Any) -> Any:
         table = table.apply(lambda column: column.str.strip())
         for column in strip:
             if column in table.columns:
                 table[column] = table[column].str.strip(strip[column] + " ")
         return table.mask(table.isin([*MISSING, *missing]))
 
+    def csv_frame(rows: list[tuple[int, list[str]]]) -> Any:
+        index = [f"{name} line {line}" for line, _ in rows]
+        return frame(pd.DataFrame([row for _, row in rows], index=index, columns=list(columns or ()), dtype=object))
+
+    if isinstance(source, Path) and source.suffix.lower() == ".parquet":
+        yield from map(frame, _parquet_tables(source, name, size))
+        return
     try:
-        with source.open(encoding="utf-8") if isinstance(source, Path) else nullcontext(source) as file:
+        with _open(source) if isinstance(source, Path) else nullcontext(source) as file:
             # Comments become empty lines, so that line numbers stay those of the file.
             lines = ("\n" if comment and line.startswith(comment) else line for line in _without_bom(file))
+            if separator is None:
+                first = list(islice(lines, _DETECT_LINES))
+                separator, lines = detect_separator(first), chain(first, lines)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows: list[tuple[int, list[str]]] = []
             empty = True
@@ -107,17 +121,56 @@ def row_chunks(
                     raise InputError(f"{counts}; correct the line, `columns` or the separator {separator!r}")
                 rows.append((reader.line_num, row))
                 if len(rows) == size:
-                    yield frame(rows)
+                    yield csv_frame(rows)
                     empty, rows = False, []
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
-    except (csv.Error, UnicodeDecodeError, TypeError) as error:
+    except (csv.Error, UnicodeDecodeError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
     require(columns is not None, f"{name}: empty; give a file with a header line and rows")
     _check_unique(name, columns or ())
     require(bool(rows) or not empty, f"{name}: no rows; give a file with rows")
     if rows:
-        yield frame(rows)
+        yield csv_frame(rows)
+
+
+def _open(path: Path) -> Any:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix.lower() == ".gz" else path.open(encoding="utf-8")
+
+
+def detect_separator(lines: Sequence[str]) -> str:
+    """That of , ; tab | which splits all lines into equally many values, at least two and most; else a comma."""
+    best, most = ",", 1
+    for separator in _SEPARATORS:
+        rows = [row for row in csv.reader(lines, delimiter=separator, skipinitialspace=True) if row]
+        counts = {len(row) for row in (rows[:-1] if len(lines) == _DETECT_LINES else rows)}  # the last may be cut off
+        if len(counts) == 1 and max(counts) > most:
+            best, most = separator, max(counts)
+    return best
+
+
+def _parquet_tables(path: Path, name: str, size: int) -> Iterator[Any]:
+    """Yield the rows of a Parquet file as data frames of strings, NaN where null, index `<file> row <n>`."""
+    with needs_extra("tables", f"{name}"):
+        import pyarrow
+        from pyarrow import parquet
+    require(path.is_file(), f"{path}: no such file; correct the path")
+    try:
+        file = parquet.ParquetFile(path)
+        start = 0
+        for table in [file.read()] if size == sys.maxsize else file.iter_batches(size):
+            columns = {}
+            for column, values in zip(table.schema.names, table.columns, strict=True):
+                plain = not pyarrow.types.is_nested(values.type) and not pyarrow.types.is_binary(values.type)
+                require(plain, f"{name}: column {column!r} holds {values.type}; vectors belong in a .npy file")
+                columns[column] = values.cast("string").to_pandas().astype(object)
+            frame: Any = pd.DataFrame(columns)
+            frame.index = pd.Index([f"{name} row {start + i}" for i in range(len(frame))])
+            start += len(frame)
+            yield frame.where(frame.notna(), np.nan)
+    except pyarrow.ArrowException as error:
+        raise InputError(f"{name}: no valid Parquet ({str(error).splitlines()[0]}); correct the file") from None
+    require(start > 0, f"{name}: no rows; give a file with rows")
 
 
 def _without_bom(lines: Iterable[str]) -> Iterator[str]:

@@ -35,6 +35,7 @@ _FORMATTED = r"[-+]?[$€£¥]?\s?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)
 _CODE, _CODES = r"0\d+", 0.05  # numbers with a leading 0, and their minimum share in a column of codes
 _DATES = 0.8  # minimum share of dates in a column of dates
 _NUMBERS = 0.9  # minimum share of numbers in a column for its other values to be errors
+_WORDS = 5  # minimum mean number of words in a column of texts that hardly repeat, as sentences
 _MARKERS = 3  # maximum number of distinct texts that may be missing-value markers among numbers
 
 
@@ -159,8 +160,8 @@ def _texts(column: Any) -> Any:
 
 def _file(frame: Any) -> str:
     """File name of a frame of `read_csv.read_rows`, for errors."""
-    file, line, _ = str(frame.index[0] if len(frame) else "").partition(" line ")
-    return file if line else "table"
+    parts = str(frame.index[0] if len(frame) else "").rsplit(" ", 2)
+    return parts[0] if len(parts) == 3 and parts[1] in ("line", "row") else "table"
 
 
 def _refuse(column: Any, mask: Any, reason: str, numeric: bool = True) -> None:
@@ -195,8 +196,8 @@ def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collecti
         numeric, categories: columns of known kind.
 
     Raises:
-        InputError: a column has no value, an infinite one, dates, both numbers and texts, or ambiguous whole numbers;
-            or a named column does not exist, is named twice, or is named numeric and holds texts.
+        InputError: a column has no value, an infinite one, dates, sentences, both numbers and texts, or ambiguous whole
+            numbers; or a named column does not exist, is named twice, or is named numeric and holds texts.
     """
     file, names = _file(frame), ", ".join(map(str, frame.columns))
     for key, named in (("numeric", numeric), ("categories", categories)):
@@ -236,7 +237,11 @@ def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collecti
         if (texts.str.fullmatch(_FORMATTED) | as_floats(texts).notna()).mean() >= _NUMBERS and not coded:
             reason = "a number with a comma, % or currency; write 1.5 and 1000, or name the column in `categories`"
             _refuse(column, no_number, reason)
-        result[name] = "id" if len(present) >= _FEW and present.nunique() >= _UNIQUE * len(present) else "category"
+        unique = present.nunique() / len(present)
+        prose = len(present) >= _FEW and unique >= 0.5 and texts.str.count(r"\S+").mean() >= _WORDS
+        text = f"{file}: column {name!r} holds texts (such as {texts.iloc[0][:40]!r}); embed them with a language model"
+        require(not prose, f"{text} and fit its vectors, or name it in `drop`, or in `categories`")
+        result[name] = "id" if len(present) >= _FEW and unique >= _UNIQUE else "category"
     if set(result.values()) == {"id"}:  # without other columns, ids that are numbers become features
         result = {name: "id" if as_floats(frame[name]).isna().any() else "number" for name in result}
     ids = f"{file}: all columns are ids ({', '.join(map(repr, result))}); name the other ones in `categories`"

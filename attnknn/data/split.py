@@ -227,7 +227,7 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     from attnknn.data.schema import column_kinds
 
     keys = ("columns", "separator", "comment", "missing", "target_strip", "drop")
-    layout = {key: source[key] for key in keys if key in source}
+    layout = {"separator": ","} | {key: source[key] for key in keys if key in source}
     files = [raw / base_name(file["path"]) for file in csv_files(source)]
     tables, labels = zip(*(read_csv(path, source["target"], **layout) for path in files), strict=True)
     for path, table in zip(files, tables, strict=True):

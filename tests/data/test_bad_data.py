@@ -151,6 +151,11 @@ def test_a_truncated_official_archive(tmp_path):
         ("a,a,y\n1,2,no\n", {}, ["t.csv: column 'a' appears twice", "rename"]),
         ("a,y\n1,no\n2,no,3\n", {}, ["t.csv line 3: 3 values for 2 columns", "separator ','"]),
         ("1,2,no\n", {"columns": ["a", "y"]}, ["t.csv line 1: 3 values for 2 columns", "`columns`"]),
+        (
+            csv(a=[f"this is the text of row {i}" for i in range(20)], b=range(20), y=Y),
+            {},
+            ["t.csv: column 'a' holds texts (such as 'this is the text of row 0')", "embed them", "`drop`"],
+        ),
         ("a;y\n1;no\n", {}, ["t.csv: no target column 'y'", "a;y"]),
         ("a,y\n1,no\n", {"drop": ["b"]}, ["t.csv: 'b' in `drop` is no feature column"]),
         ("y\nno\n", {}, ["t.csv: no column beside the target 'y'"]),

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -23,7 +23,17 @@ FORCE: Any = typer.Option(False, help="Replace an existing file.")
 CLUSTER: Any = typer.Option(
     None, help="Address of a Ray cluster to work on, such as auto or 10.0.0.1:6379; else this process."
 )
+SEPARATOR: Any = typer.Option(
+    None, help="Separator of CSV files: one character, or tab; else that of , ; tab | which fits the first lines."
+)
 AS_JSON: Any = typer.Option(False, "--json", help="Print JSON.")
+
+
+def layout_of(separator: str | None, missing: Sequence[str] = ()) -> dict[str, Any]:
+    """Arguments of `read_csv.row_chunks`; InputError if the separator is none."""
+    separator = {"tab": "\t", "\\t": "\t"}.get(str(separator), separator)
+    require(separator is None or len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
+    return ({"separator": separator} if separator else {}) | ({"missing": list(missing)} if missing else {})
 
 
 @contextmanager

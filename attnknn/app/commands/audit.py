@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, changing, check_output
+from attnknn.app.commands.arguments import AS_JSON, FORCE, SEPARATOR, changing, check_output, layout_of
 from attnknn.app.commands.output import print_table
 from attnknn.core.errors import require
 from attnknn.core.files import atomic_file
@@ -35,7 +35,7 @@ def audit(
     encoder: Path = typer.Option(None, help="For pictures: the folder of an encoder."),
     metric: str = typer.Option("l2", help="l2 or cosine."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
-    separator: str = typer.Option(",", help="Separator of CSV files: one character, or tab."),
+    separator: str = SEPARATOR,
     apply: Path = typer.Option(
         None, help="For a model: change it by a CSV file with columns id, decision (keep, relabel or forget) and label."
     ),
@@ -59,7 +59,7 @@ def audit(
     picture = None if plot is None else check_output(plot, source, inputs, force, "--plot")
     if (source / "model.json").is_file():
         unused = {"--target": target, "--rows": rows, "--encoder": encoder, "--drop": drop}
-        unused |= {"--metric": metric != "l2", "--separator": separator != ","}
+        unused |= {"--metric": metric != "l2", "--separator": separator}
         extra = [name for name, value in unused.items() if value]
         require(not extra, f"{', '.join(extra)}: of labelled rows, which {source}, a model, holds already")
         if apply is not None:
@@ -81,11 +81,10 @@ def audit(
         issues.index = issues.index.rename("id")
     else:
         require(apply is None, f"--apply: {source} is no model; correct the labels there")
-        from attnknn.app.commands.fit import layout_of
         from attnknn.app.model.labelled_rows import load_rows
         from attnknn.classifier.label_issues import find_label_issues
 
-        data = load_rows(source, target, rows, encoder, layout_of(separator, []), drop)
+        data = load_rows(source, target, rows, encoder, layout_of(separator), drop)
         trained = f"{source}: a split, whose encoder was trained on its labels; give embeddings of another model"
         require(data.held_out is None, trained)
         examples = data.examples

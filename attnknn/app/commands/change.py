@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, changing, check_output, check_stdin
+from attnknn.app.commands.arguments import (
+    AS_JSON,
+    INPUTS,
+    MODEL,
+    SEPARATOR,
+    changing,
+    check_output,
+    check_stdin,
+    layout_of,
+)
 from attnknn.app.commands.labels import batch_labels
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
@@ -33,6 +42,7 @@ def add(
     keep_by: str = typer.Option(
         None, help="Which --keep keeps: kmeans, those that represent it, the default, or newest."
     ),
+    separator: str = SEPARATOR,
     as_json: bool = AS_JSON,
 ) -> None:
     """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
@@ -45,6 +55,8 @@ def add(
     with changing(model) as loaded:
         import numpy as np
 
+        fitted = loaded.input
+        loaded.read_with(layout_of(separator))
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         if label is not None:
             texts = [label] * sum(len(batch.names) for batch in batches)
@@ -59,6 +71,7 @@ def add(
         if target is not None and rows is None:
             batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
         ids = loaded.add(batches, labels, balanced)
+        loaded.input = fitted
         outside = ~loaded.cases_in_memory()
         accuracy: list[float] = []
         if keep is not None:

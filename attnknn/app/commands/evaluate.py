@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, MODEL, check_output, check_stdin
+from attnknn.app.commands.arguments import AS_JSON, FORCE, MODEL, SEPARATOR, check_output, check_stdin, layout_of
 from attnknn.app.commands.labels import batch_labels, folder_labels
 from attnknn.app.commands.output import with_progress
 from attnknn.app.model.sentences import percent
@@ -32,6 +32,7 @@ def evaluate(
     plot: Path = typer.Option(
         None, help="Draw reliability, confusion matrix and risk–coverage curve to this .png file."
     ),
+    separator: str = SEPARATOR,
     force: bool = FORCE,
     as_json: bool = AS_JSON,
 ) -> None:
@@ -52,6 +53,7 @@ def evaluate(
     from attnknn.app.model.model import Model
 
     loaded = Model.load(model)
+    loaded.read_with(layout_of(separator))
     vectors, labels, copies = _read(loaded, inputs, target, rows) if inputs else _test_cases(loaded, model)
     result = evaluate_model(loaded.classifier, loaded.with_names(vectors), labels) | {"in_memory": copies}
     if picture is not None:

@@ -10,7 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin
+from attnknn.app.commands.arguments import (
+    AS_JSON,
+    FORCE,
+    INPUTS,
+    MODEL,
+    SEPARATOR,
+    check_output,
+    check_stdin,
+    layout_of,
+)
 from attnknn.app.commands.output import print_table
 from attnknn.app.model.sentences import (
     describe_answer,
@@ -37,6 +46,7 @@ def explain(
     output: Path = typer.Option(None, "--output", "-o", help="Draw the explanations to this .png file."),
     shown: int = typer.Option(8, help="Number of neighbours to show, largest weight first."),
     first: int = typer.Option(5, help="Number of rows to explain, from the first."),
+    separator: str = SEPARATOR,
     force: bool = FORCE,
     as_json: bool = AS_JSON,
 ) -> None:
@@ -51,6 +61,7 @@ def explain(
     from attnknn.app.model.model import Model
 
     loaded = Model.load(model)
+    loaded.read_with(layout_of(separator))
     names, queries, vectors = _read_first(loaded, inputs, first)
     answers = loaded.answers(loaded.classifier.explain(vectors), shown)
     with Console(stderr=True).status("searching for counterfactuals …"):

@@ -2,11 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON
+from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, layout_of
 from attnknn.core.errors import InputError, require
 
 
@@ -38,7 +37,7 @@ def fit(
     categories: list[str] = typer.Option(
         [], help="A column to read as categories, or as classes if it is the target; may be repeated."
     ),
-    separator: str = typer.Option(",", help="Separator of CSV files: one character, or tab."),
+    separator: str = SEPARATOR,
     missing: list[str] = typer.Option([], help="A value of CSV files that means missing; may be repeated."),
     seed: int = typer.Option(0, help="Random seed of the held-out rows and the folds."),
     force: bool = typer.Option(False, help="Replace an existing model."),
@@ -103,13 +102,6 @@ def fit(
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}{as_given}")
     if "no_test" in summary:
         typer.echo(f"no test rows: {summary['no_test']}")
-
-
-def layout_of(separator: str, missing: list[str]) -> dict[str, Any]:
-    """Arguments of `read_csv.row_chunks`; InputError if the separator is none."""
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
-    require(len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
-    return ({"separator": separator} if separator != "," else {}) | ({"missing": missing} if missing else {})
 
 
 def _check_output(output: Path, force: bool) -> None:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, CLUSTER, FORCE, INPUTS, MODEL, check_output, check_stdin
+from attnknn.app.commands.arguments import (
+    AS_JSON,
+    CLUSTER,
+    FORCE,
+    INPUTS,
+    MODEL,
+    SEPARATOR,
+    check_output,
+    check_stdin,
+    layout_of,
+)
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_file
@@ -43,14 +53,15 @@ def predict(
     ),
     keep_going: bool = typer.Option(False, help="Skip what cannot be read, report it, and exit with 1."),
     cluster: str = CLUSTER,
+    separator: str = SEPARATOR,
     force: bool = FORCE,
     as_json: bool = AS_JSON,
 ) -> None:
     """Predict the label of each row or picture, with its confidence, as CSV or JSON lines."""
     require(alpha is None or 0 < alpha < 1, f"--alpha: {alpha}; give a share of misses above 0 and below 1")
     if output is not None and output.endswith("/"):
-        plain = alpha is None and reject is None and not (novelty or keep_going or force or as_json)
-        options = "--alpha, --novelty, --reject, --keep-going, --force, --json"
+        plain = alpha is None and reject is None and not (novelty or keep_going or force or as_json or separator)
+        options = "--alpha, --novelty, --reject, --keep-going, --separator, --force, --json"
         require(plain and len(inputs) == 1, f"--output: {output} is a folder, for one table, without {options}")
         require((model / "model.json").is_file(), f"{model}: no saved model; give the folder that `save` wrote")
         from attnknn.app.parts import predict_table
@@ -66,6 +77,7 @@ def predict(
     from attnknn.classifier.estimator import FAR
 
     loaded = Model.load(model)
+    loaded.read_with(layout_of(separator))
     if reject is not None or novelty:
         loaded.classifier.check_reject(0.5 if reject is None else reject)
     skipped = far = 0

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,13 +51,14 @@ class Vectors:
 
     dim: int
     names: tuple[str, ...] = ()  # columns of a CSV file to read, in order; empty for all
+    layout: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `read_csv.row_chunks`
     kind = "vectors"
 
     def batches(self, sources: Sequence[str], **_: Any) -> Iterator[Batch]:
         """Rows of .npy and CSV files in batches."""
         for source in sources:
             if not source.lower().endswith(".npy"):
-                yield from _csv_batches(source, {})
+                yield from _csv_batches(source, self.layout)
                 continue
             array, name = open_vectors(Path(source)), display_name(Path(source).name)
             self._check_dim(source, array)

@@ -17,7 +17,7 @@ from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import display_name, load_array
-from attnknn.data.read_csv import read_csv, read_rows, refuse_continuous
+from attnknn.data.read_csv import TABLES, read_csv, read_rows, refuse_continuous
 from attnknn.data.schema import MISSING, Schema, column_kinds, fit_schema, refuse_dwarfing_numbers
 from attnknn.encoder.encoder import Encoder
 
@@ -65,8 +65,9 @@ def load_rows(
     if source.suffix.lower() == ".npy":
         return _load_vectors(source, rows, target, layout, target in categories, test, seed)
     require(source.exists(), f"{source}: no such file or folder; correct the path")
-    is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
-    require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
+    is_table = source.name.lower().endswith(TABLES)
+    others = f"neither a .csv nor a .npy file nor a folder; names of tables end with {', '.join(TABLES)}"
+    require(is_table, f"{source}: {others}")
     for name, value in (("--rows", rows), ("--encoder", encoder)):
         require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
     return _load_table(source, target, layout, drop, numeric, categories, test, seed)

@@ -5,7 +5,7 @@ classifier, and a classifier saved without `input` loads as a model of vectors.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.app.model.examples import Examples
-from attnknn.app.model.inputs import Batch, Input, Vectors, load_input, save_input
+from attnknn.app.model.inputs import Batch, Input, Pictures, Vectors, load_input, save_input
 from attnknn.classifier.estimator import FAR, AttnKNNClassifier
 from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
@@ -99,6 +99,13 @@ class Model:
                 self.cases.examples.save(inner, _CASES)
 
         self.classifier.save(folder, write_input, self._load)
+
+    def read_with(self, layout: dict[str, Any]) -> None:
+        """Read tables with these arguments of `read_csv.row_chunks`, beside those of `fit`."""
+        if layout:
+            tables = not isinstance(self.input, Pictures)
+            require(tables, "--separator: this model reads pictures; leave it out")
+            self.input = replace(cast(Any, self.input), layout={**cast(Any, self.input).layout, **layout})
 
     def parse_labels(self, texts: Sequence[str], new_classes: bool = False) -> np.ndarray:
         """Labels of the classifier's type from strings; InputError if one is no class, unless new ones are allowed."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from attnknn.app.model.fit import fit_model
 from attnknn.app.model.model import Model
@@ -83,6 +84,43 @@ def test_options(folder: Path, tmp_path: Path) -> None:
     assert model.examples.table["kind"].dropna().unique().tolist() == ["long"]
     piped, read = (csv_rows("predict", tmp_path / "m", name, stdin=text) for name in ("-", tmp_path / "t.csv"))
     assert [row["label"] for row in piped] == [row["label"] for row in read]  # the model stores the separator
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_separators_are_detected(separator: str, folder: Path, tmp_path: Path) -> None:
+    """Also where a comma is in every value, and quoted ones hold the separator."""
+    frame = pd.read_csv(folder / "iris.csv", dtype=str)
+    frame["note, kind"] = [f"{kind}{separator}x, y" for kind in frame.pop("kind")]
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=separator)
+    frame.to_csv(tmp_path / "t.tsv.gz", index=False, sep=separator)
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    answers = []
+    for name in ("t.csv", "t.tsv.gz", "t.parquet"):
+        command = "fit", tmp_path / name, "--target", "target", "--weights", "distance", "-k", 4
+        succeeded(*command, "-o", tmp_path / f"{name}-model")
+        assert "note, kind" in Model.load(tmp_path / f"{name}-model").input.columns
+        answers += [csv_rows("predict", tmp_path / f"{name}-model", tmp_path / other) for other in ("t.csv", name)]
+    for rows in answers[1:]:
+        assert [row["confidence"] for row in rows] == [row["confidence"] for row in answers[0]]
+    assert answers[-1][2]["input"] == "t.parquet row 2"
+
+
+def test_files_with_another_separator_than_that_of_fit(folder: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(folder / "iris.csv", dtype=str)
+    frame.to_csv(tmp_path / "t.csv", index=False, sep="^")
+    (tmp_path / "plain.csv").write_text(frame.to_csv(index=False))
+    fit = "fit", tmp_path / "t.csv", "--target", "target", "--weights", "uniform", "-o", tmp_path / "m"
+    assert "no target column 'target'" in refused(*fit)
+    succeeded(*fit, "--separator", "^")
+    expected = csv_rows("predict", tmp_path / "m", tmp_path / "t.csv")
+    own = csv_rows("predict", tmp_path / "m", tmp_path / "plain.csv", "--separator", ",")
+    assert [row["label"] for row in own] == [row["label"] for row in expected]
+    added = json.loads(
+        succeeded("add", tmp_path / "m", tmp_path / "plain.csv", "--target", "target", "--separator", ",", "--json")
+    )
+    assert len(added["added"]) == 150
+    assert csv_rows("predict", tmp_path / "m", tmp_path / "t.csv")  # `add` left the separator of the model
+    assert "pictures" in refused("predict", folder / "pictures", folder / "images", "--separator", ";")
 
 
 def test_a_model_written_during_a_fit_is_not_overwritten(folder: Path, tmp_path: Path, monkeypatch) -> None:
