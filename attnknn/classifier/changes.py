@@ -14,13 +14,10 @@ from attnknn.classifier.explain import check_row_ids
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.persistence import AnyHead, head_from_arrays, head_to_arrays
-from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.reduction import representative_rows
 from attnknn.core.device import resolve_device
 from attnknn.core.errors import require
-from attnknn.evaluation.conformal import true_class_scores
 
-_FOLDS, _ROWS = 10, 200  # of a new class, which calibrate its prediction sets
 # Weights of a head with an entry for each class.
 _BY_CLASS = ("label_scale", "label_bias", "prototype_bias", "prototype_move", "linear_bias")
 
@@ -52,9 +49,7 @@ class ChangeMixin:
     _vectors: Callable[[np.ndarray], np.ndarray]
     _relative: Callable[[np.ndarray], np.ndarray]
     _threads: Callable[[], AbstractContextManager[None]]
-    _predictor: Callable[[str], Predictor]
     _added_ids: np.ndarray  # of the rows of the last `partial_fit`
-    _new_scores: tuple[Any, dict[int, np.ndarray]] = (None, {})  # of a memory of some rows, next id and classes
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory without refitting the head. The first call is `fit`.
@@ -64,7 +59,8 @@ class ChangeMixin:
         added rows are taken as right, with `label_noise` too.
 
         Args:
-            classes: (C,) possible labels, for the first call: those without a row are in `classes_` too.
+            classes: (C,) possible labels, for the first call: those without a row are in `classes_` too. Later calls
+                must give None or all of `classes_`.
             sample_weight: as in `fit`, in its units; or 'balanced': each class in y then weighs as much as the mean of
                 the others. For new classes of few rows that will be asked for as often as the others; not with
                 `storage`.
@@ -75,7 +71,12 @@ class ChangeMixin:
         first = "sample_weight: 'balanced' balances classes that are added; give numbers to the first call"
         require(hasattr(self, "memory_") or not isinstance(sample_weight, str), first)
         self._validate_params()
-        if not hasattr(self, "memory_"):
+        classes = None if classes is None else np.asarray(classes)
+        require(classes is None or classes.ndim == 1, "classes: give one label for each, in a list or array (C,)")
+        if hasattr(self, "memory_"):
+            same = classes is None or np.array_equal(np.unique(classes), self.classes_)
+            require(same, "classes: others than classes_; declare them in the first call, or leave it out")
+        else:
             if classes is not None:
                 unknown = np.setdiff1d(y, classes)
                 require(len(unknown) == 0, f"y: labels {', '.join(map(str, unknown))} are not in classes")
@@ -123,32 +124,6 @@ class ChangeMixin:
     def _faded(self, age: Any) -> Any:
         """Factor of the weight of a row after so many later ones."""
         return 1.0 if self.decay is None else np.exp2(-age / float(self.decay))
-
-    def _scores_of_new_classes(self) -> dict[int, np.ndarray]:
-        """Conformity scores of rows of each new class, by its number; computed anew after a change of the memory."""
-        if not len(self.new_classes_):
-            return {}
-        with self.memory_.lock.reading(), self._threads():
-            memory = self.memory_
-            key = len(memory), memory.next_id, len(self.classes_)
-            if self._new_scores[0] != key:
-                numbers = np.searchsorted(self.classes_, self.new_classes_).tolist()
-                self._new_scores = key, {number: self._own_scores(memory, number) for number in numbers}
-            return self._new_scores[1]
-
-    def _own_scores(self, memory: BaseMemory, number: int) -> np.ndarray:
-        """Scores of at most `_ROWS` rows of a class, each predicted without itself; none of a table, or of one row."""
-        if not isinstance(memory, Memory):
-            return np.empty(0)
-        rows = np.random.default_rng(0).permutation(np.flatnonzero(memory.y == number))[:_ROWS]
-        if len(rows) < 2:
-            return np.empty(0)
-        predictor, scores = self._predictor("cpu"), []
-        for fold in np.array_split(rows, min(len(rows), _FOLDS)):
-            ids, z = memory.ids[fold].tolist(), memory.vectors(fold)
-            votes = np.concatenate([votes for *_, votes in predictor.batches(z, ids)])
-            scores.append(true_class_scores(predictor.calibrated(votes, ids), np.full(len(fold), number)))
-        return np.concatenate(scores)
 
     def _change(self, classes: np.ndarray, change: Callable[[BaseMemory], Any] = lambda memory: None) -> Any:
         """Let the memory and the fitted arrays have these classes, and change the memory; nothing after an error."""
@@ -259,7 +234,9 @@ class ChangeMixin:
         """
         check_is_fitted(self)
         ids, y = check_row_ids(ids), np.asarray(y)
-        require(len(ids) == len(np.unique(ids)) == len(y), f"ids: give each once; {len(y)} labels")
+        require(y.ndim == 1 and len(ids) == len(np.unique(ids)) == len(y), "ids: give each once, and a label for each")
+        if not len(ids):
+            return self
         require(isinstance(self.memory_, Memory), "relabel: the rows are in a table; forget them, and add them anew")
 
         def change(memory: BaseMemory) -> None:

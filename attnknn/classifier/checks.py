@@ -50,7 +50,8 @@ def check_linear(strength: Any, linear: LinearClassifier, shape: tuple[int, ...]
     require(type(strength) is float and 0 < strength < math.inf, "strength: not a number above 0")
     check_array("coef", linear.coef, "float64", 2)
     check_array("intercept", linear.intercept, "float64", 1)
-    fits = linear.coef.shape == shape and len(linear.intercept) == shape[0]
+    check_array("log_odds", linear.log_odds, "float64", 1)
+    fits = linear.coef.shape == shape and len(linear.intercept) == shape[0] and len(linear.log_odds) in (0, shape[0])
     require(fits, f"coef, intercept: not of {shape[0]} classes and {shape[1]} dimensions")
 
 

@@ -18,12 +18,17 @@ def all_classes(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
     y = np.asarray(y)
     if not len(y):
         return classes
+    if {classes.dtype.kind, y.dtype.kind} == {"U", "O"} and all(isinstance(v, str) for v in [*classes, *y]):
+        classes, y = classes.astype(str), y.astype(str)  # pandas has texts as objects
     kinds = {classes.dtype.kind, y.dtype.kind}
     same = len(kinds) == 1 or kinds <= {"i", "u"} or (classes.dtype.kind == "f" and kinds <= {"i", "u", "f"})
     require(same, f"y: labels of type {y.dtype}; those of this model are of type {classes.dtype}")
     if y.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            check_classification_targets(y)
+        try:
+            with np.errstate(invalid="ignore"):
+                check_classification_targets(y)
+        except ValueError as error:
+            raise InputError(f"y: {error}") from None
     try:
         return np.unique(np.concatenate([classes, y]))
     except TypeError as error:  # of Python objects

@@ -30,7 +30,8 @@ from attnknn.classifier.held_out import (
 )
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
-from attnknn.classifier.novelty import Novelty, fit_novelty
+from attnknn.classifier.novelty import fit_novelty
+from attnknn.classifier.predict import PredictMixin
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.saving import SaveMixin
 from attnknn.classifier.scaling import fit_scaling, refuse_dwarfing, to_vectors
@@ -39,17 +40,15 @@ from attnknn.core.device import limit_threads, resolve_device
 from attnknn.core.duplicates import first_identical, mostly_duplicates, split_groups
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import blocks
-from attnknn.evaluation.conformal import p_values, true_class_scores
-from attnknn.evaluation.selective import log_complement
+from attnknn.evaluation.conformal import true_class_scores
 from attnknn.heads.label_noise import DOUBT, correct_labels, draw_labels
 from attnknn.index.validation import LARGEST
 from attnknn.neighbours.space import EmbeddingSpace
 
 _FEW_HIDDEN = 0.01  # share of a table's rows that the statistics of the others may lack
-FAR = 99.9  # distance percentile from which a row is far from the memory
 
 
-class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, ClassifierMixin, BaseEstimator):
+class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, ChangeMixin, ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier with learned attention weights and calibrated probabilities.
 
     A prediction is the weighted vote of a query's k nearest training rows and of a null neighbour of each class:
@@ -488,97 +487,3 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, AuditMixin, ChangeMixin, Classi
         """What scores the null neighbours."""
         parts = getattr(self.head_, "config", {})
         return next((name for name, own in NULL_SCORES.items() if own and own.items() <= parts.items()), "shares")
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""
-        return self._predict(X)[0]
-
-    def distance_percentiles(self, X: Any) -> np.ndarray:
-        """Percentage (B,) of held-out rows that were nearer to their nearest neighbour than each row is to its own.
-
-        A row at `FAR` = 99.9 or above is unlike the memory, whatever its confidence. NaN for models that were saved
-        without the distances. As the calibration, they do not change as rows are added or forgotten. With fewer than
-        1,000 held-out rows the 99.9th percentile is their largest distance, which a few percent of ordinary rows exceed
-        if the model is small.
-        """
-        return self.predict_with_novelty(X)[1]
-
-    def novelty(self, X: Any) -> np.ndarray:
-        """Conformal p value (B,) of each row: the share of held-out rows at least as unlike the memory as it is.
-
-        Rows like those of `fit` have p values spread evenly over 0 … 1; those of unknown classes, or of other data,
-        small ones. See `classifier.novelty` for the score, which is fitted without examples of anything new. It is not
-        calibrated again as rows are added or forgotten: with many times the rows distances are smaller and p values
-        higher, with few left lower; then fit again. Rows of an added class are no longer new. p is at least 1/(n + 1)
-        of n held-out rows; NaN for models that were saved by earlier versions. With `metric` cosine the length of a row
-        does not count. It is approximate in tables of a few categories and with many copies of rows.
-        """
-        return self.predict_with_novelty(X)[2]
-
-    def predict_with_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`predict_proba`, `distance_percentiles` and `novelty` by one search."""
-        probabilities, nearest, novelty, _ = self._predict(X)
-        return probabilities, self._percentiles(nearest), novelty
-
-    def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Probabilities, similarities of the nearest rows, novelty, and `classes_`, which another thread may change."""
-        z = self._queries(X)
-        with self._reading(), self._threads():
-            return *self._predictor().predict(z), self.classes_
-
-    def predict(self, X: Any, reject: float | None = None) -> np.ndarray:
-        """The most probable label of each row (B,).
-
-        Args:
-            reject: share of rows like those of `fit` that may be rejected: rows whose `novelty` is at most that are
-                None, in an array of objects. None rejects no row.
-
-        Raises:
-            ValueError: `reject` is below what the number of held-out rows allows, or the model has no `novelty`.
-        """
-        check_is_fitted(self)
-        if reject is not None:
-            self.check_reject(reject)
-        probabilities, _, novelty, classes = self._predict(X)
-        labels = classes[probabilities.argmax(1)]
-        if reject is None:
-            return labels
-        labels = labels.astype(object)
-        labels[novelty <= reject] = None
-        return labels
-
-    def check_reject(self, reject: float) -> None:
-        """InputError unless rows can be rejected at this level."""
-        require(isinstance(reject, Real) and 0 < reject < 1, f"reject: {reject}; give a share above 0 and below 1")
-        require(self._novelty is not None, "reject: the model was saved by an earlier version; fit again")
-        least = 1 / (len(cast(Novelty, self._novelty).scores) + 1)
-        require(reject >= least, f"reject: {reject}; the held-out rows allow {least:.2g} at least")
-
-    def abstains(self, X: Any) -> np.ndarray:
-        """Whether the confidence of each prediction (B,) is below `abstain`."""
-        return self.predict_proba(X).max(1) < self.abstain
-
-    def predict_set(self, X: Any, alpha: float = 0.1) -> np.ndarray:
-        """Split conformal prediction sets, bool (B, C), with coverage of the true class of at least 1 − alpha.
-
-        The coverage is marginal over exchangeable rows, and approximate, since the calibration rows also stopped the
-        training. The most probable class is always included, and every class for rows far from the memory (see
-        `distance_percentiles`), whose probabilities the calibration knows nothing of. It does not change as rows are
-        added or forgotten. Of `new_classes_` the rows themselves calibrate, each predicted without some others of its
-        class: so the coverage of each new class is 1 − alpha, and one of fewer than 1/alpha − 1 rows is in all sets.
-        """
-        probabilities, percentiles, _ = self.predict_with_novelty(X)
-        return self.sets_from_proba(probabilities, alpha, percentiles)
-
-    def sets_from_proba(
-        self, probabilities: np.ndarray, alpha: float = 0.1, percentiles: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Prediction sets of `predict_set` from probabilities (B, C) and distance percentiles (B,)."""
-        require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
-        top = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
-        scores = log_complement(probabilities)
-        p = p_values(self._held_out, scores)
-        for number, own in self._scores_of_new_classes().items():
-            p[:, number] = p_values(own, scores[:, number])
-        sets = top | (p > alpha)
-        return sets if percentiles is None else sets | (percentiles >= FAR)[:, None]

@@ -2,11 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp
 
 from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.evaluation.calibration import given_log_probs
@@ -18,14 +18,19 @@ STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # grid of C, ascending, for rows at an RMS
 
 @dataclass(frozen=True)
 class LinearClassifier:
-    """Logits W·z + b of a multinomial logistic regression."""
+    """Logits W·z + b of a multinomial logistic regression; classes without rows have the same odds everywhere."""
 
     coef: Float[np.ndarray, "C D"]  # float64
     intercept: Float[np.ndarray, " C"]  # float64
+    log_odds: Float[np.ndarray, " C"] = field(default_factory=lambda: np.zeros(0))  # of those, 0 for others; or empty
 
     def logits(self, z: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B C"]:
         """Logits of queries, float64."""
-        return np.asarray(z, dtype=np.float64) @ self.coef.T + self.intercept
+        result = np.asarray(z, dtype=np.float64) @ self.coef.T + self.intercept
+        absent = self.log_odds < 0
+        if absent.any():
+            result[:, absent] = logsumexp(result[:, ~absent], axis=1, keepdims=True) + self.log_odds[absent]
+        return result
 
 
 def fit_linear(
@@ -40,7 +45,7 @@ def fit_linear(
 ) -> LinearClassifier:
     """Fit scikit-learn's `LogisticRegression` with C = `strength`, or `forward_regression` through a transition matrix.
 
-    A class without rows has half a row at the origin, as it counts in `votes.class_shares`.
+    Classes without rows are left out, and have half a row each as in `votes.class_shares`, whatever the query.
 
     Args:
         start: of scikit-learn's solver; None for zeros.
@@ -51,10 +56,18 @@ def fit_linear(
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    absent = np.setdiff1d(np.arange(n_classes), y)
-    z = np.concatenate([np.asarray(z, dtype=np.float64), np.zeros((len(absent), z.shape[1]))])
-    y = np.concatenate([y, absent])
-    weight = np.concatenate([weight, np.full(len(absent), weight.mean() / 2)])
+    z, (present, numbers) = np.asarray(z, dtype=np.float64), np.unique(y, return_inverse=True)
+    if len(present) < n_classes:
+        coef, intercept, log_odds = np.zeros((n_classes, z.shape[1])), np.zeros(n_classes), np.zeros(n_classes)
+        if len(present) > 1:
+            start = None if start is None else LinearClassifier(start.coef[present], start.intercept[present])
+            known = None if transition is None else transition[np.ix_(present, present)]
+            known = None if known is None else known / known.sum(1, keepdims=True)
+            fitted = fit_linear(z, numbers, weight, len(present), strength, start, known, right)
+            coef[present], intercept[present] = fitted.coef, fitted.intercept
+        absent = np.setdiff1d(np.arange(n_classes), present)
+        log_odds[absent] = np.log(weight.mean() / 2 / weight.sum())
+        return LinearClassifier(coef, intercept, log_odds)
     if transition is not None:
         likelihood = transition[:, y].T
         if right is not None:

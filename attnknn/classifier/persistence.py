@@ -91,7 +91,8 @@ def save_parts(
     else:
         first_added, (table, arrays) = None, cast("TableMemory", memory).to_arrays()
     if memory.strength is not None:
-        arrays |= {f"linear.{name}": array for name, array in vars(memory.linear_classifier()).items()}
+        linear = vars(memory.linear_classifier())
+        arrays |= {f"linear.{name}": array for name, array in linear.items() if array.size}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
     arrays |= {f"own.{name}": array for name, array in parts.arrays.items()}
     with model_lock(folder):

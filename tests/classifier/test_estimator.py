@@ -28,9 +28,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
 from attnknn.classifier import fitting
-from attnknn.classifier.estimator import FAR
 from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
+from attnknn.classifier.predict import FAR
 from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import apply_scaling, fit_scaling

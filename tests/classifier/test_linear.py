@@ -56,12 +56,19 @@ def test_it_is_the_logistic_regression_of_scikit_learn(classes: int) -> None:
         np.testing.assert_allclose(probs, converged, atol=2e-2)
 
 
-def test_a_class_without_rows_has_half_a_row_at_the_origin() -> None:
+@pytest.mark.parametrize("transition", [None, 0.7 * np.eye(4) + 0.075])
+def test_a_class_without_rows_has_the_odds_of_half_a_row_and_changes_no_other(transition: Any) -> None:
     X, y = wine()
-    fitted = fit_linear(X, y, np.ones(len(y)), 4, 10.0)
-    halved = fit_linear(np.r_[X, X[:1] * 0], np.r_[y, 3], np.r_[np.ones(len(y)), 0.5], 4, 10.0)
-    np.testing.assert_array_equal(fitted.logits(X), halved.logits(X))
-    assert softmax(fitted.logits(X), axis=1)[:, 3].max() < 0.1
+    known = None if transition is None else transition[:3, :3] / transition[:3, :3].sum(1, keepdims=True)
+    other = fit_linear(X, y, np.ones(len(y)), 3, 10.0, transition=known)
+    y = np.where(y > 0, y + 1, y)  # class 1 is empty
+    fitted = fit_linear(X, y, np.ones(len(y)), 4, 10.0, transition=transition)
+    probs = softmax(fitted.logits(X), axis=1)
+    np.testing.assert_allclose(probs[:, 1], 0.5 / (len(y) + 0.5))
+    rest = np.delete(probs, 1, 1)
+    np.testing.assert_allclose(rest / rest.sum(1, keepdims=True), softmax(other.logits(X), axis=1))
+    again = fit_linear(X, y, np.ones(len(y)), 4, 10.0, fitted, transition)
+    np.testing.assert_allclose(again.logits(X), fitted.logits(X), atol=0.05)
     single = fit_linear(X, y * 0, np.ones(len(y)), 2, 10.0)
     assert (softmax(single.logits(X), axis=1)[:, 0] > 0.9).all()
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.metrics import METRICS
-from attnknn.evaluation.paired_tests import BASE, TESTED, intervals_and_tests, reliability, scores
+from attnknn.evaluation.paired_tests import BASE, TESTED, compare_repeats, intervals_and_tests, reliability, scores
 from synthetic_results import TIE, predictions
 
 METHODS = tuple(TIE)
@@ -72,3 +73,14 @@ def test_the_same_method_up_to_rounding_is_no_finding() -> None:
         assert row["p"] == 1
         assert row["errors"] == (both.probs[0].argmax(1) != both.y).sum()
     assert min(row["p"] for row in against_its_power(1.5)[1]) < 0.02, "a real change is a finding"
+
+
+def test_repeats_by_scipys_paired_t_test_and_wider_with_shared_test_rows():
+    a, b = np.array([0.9, 0.92, 0.95, 0.91]), np.array([0.88, 0.9, 0.9, 0.9])
+    test, own = stats.ttest_rel(a, b), compare_repeats(a, b)
+    ends = test.confidence_interval(0.95)
+    assert [own["p"], own["low"], own["high"]] == pytest.approx([test.pvalue, ends.low, ends.high])
+    shared = compare_repeats(a, b, shared=0.5)
+    assert shared["high"] - shared["low"] == pytest.approx((ends.high - ends.low) * 5**0.5)  # 1/4 + 1 for 1/4
+    assert shared["p"] > own["p"]
+    assert np.isnan(compare_repeats(a, a)["p"])

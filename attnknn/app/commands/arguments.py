@@ -71,7 +71,8 @@ def check_output(
             same = any(place.exists() and place.samefile(path) for place in (target, *target.parents))
             name = "the file on standard input" if source == "-" else f"{source} or be in it"
             require(not same, f"{option}: {output} would replace {name}; name another file")
-    require(force or not exists, f"{option}: {output} exists; name another file, or add --force")
+    remedy = "name another file" if option == "--receipt" else "name another file, or add --force"
+    require(force or not exists, f"{option}: {output} exists; {remedy}")
     return target
 
 

@@ -4,10 +4,11 @@ import hashlib
 import json
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,9 +25,11 @@ from attnknn.app.commands.arguments import (
 from attnknn.app.commands.labels import batch_labels
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import write_json
+from attnknn.core.files import atomic_file, write_json
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from attnknn.app.model.model import Model
 
 
@@ -74,21 +77,27 @@ def add(
         loaded.input = fitted
         outside = ~loaded.cases_in_memory()
         accuracy: list[float] = []
+        lost: list[str] = []
         if keep is not None:
             cases = loaded.cases.take(np.flatnonzero(outside)) if loaded.cases is not None and outside.any() else None
             accuracy = [] if cases is None else [loaded.accuracy(cases)]
+            before = loaded.classifier.classes_
             try:
                 loaded.keep(keep, keep_by or "kmeans")
             except InputError as error:
                 raise InputError(str(error).replace("n_rows: ", "--keep: ").replace("by: ", "--keep-by: ")) from None
+            lost = sorted(set(map(str, before)) - set(map(str, loaded.classifier.classes_)))
             accuracy += [] if cases is None else [loaded.accuracy(cases)]
         size = len(loaded.classifier.memory_)
         moved = int((held_out & ~outside).sum())
     more: dict[str, object] = {"test_cases": moved, "new_classes": unknown}
+    more.update({"lost_classes": lost} if lost else {})
     more.update({"accuracy": accuracy} if accuracy else {})
     _report(model, "added", ids, size, as_json, more)
     if accuracy and not as_json:
         typer.echo(f"accuracy on test cases: {accuracy[0]:.3f} with all rows, {accuracy[1]:.3f} with those kept")
+    if lost and not as_json:
+        typer.echo(f"classes of which no row was kept: {', '.join(lost[:20])}")
     if unknown and not as_json:
         typer.echo(f"new classes: {', '.join(unknown[:20])}")
     if moved and not as_json:
@@ -112,15 +121,23 @@ def forget(
     if receipt is not None:
         require(receipt.suffix == ".json", f"--receipt: {receipt}; give a .json file")
     file = check_output(receipt, model, [], False, "--receipt")
-    with changing(model) as loaded:
-        before = _digest(model)
-        removed = _named_rows(loaded, ids, label, where)
-        loaded.forget(removed)
-        size = len(loaded.classifier.memory_)
-    values = {"model": str(model), "forgotten": removed, "rows": size, "before": before, "after": _digest(model)}
-    if file is not None:
-        write_json(file, values | {"time": datetime.now(UTC).isoformat(timespec="seconds")})
-    _report(model, "forgotten", removed, size, as_json, {})
+    with atomic_file(file) if file is not None else nullcontext() as draft:
+        with changing(model) as loaded:
+            receipt_of: dict[str, Any] = {"model": str(model), "before": _digest(model)}
+            removed, cases = _named_rows(loaded, ids, label, where)
+            n_cases = len(loaded.cases.labels) if loaded.cases is not None else 0
+            loaded.forget(removed, cases)
+            n_cases -= len(loaded.cases.labels) if loaded.cases is not None else 0
+            size = len(loaded.classifier.memory_)
+            receipt_of |= {"forgotten": removed, "test_cases": n_cases, "rows": size}
+            if draft is not None:  # before the model is saved, so that a full or read-only disk changes nothing
+                draft.write_text(json.dumps(receipt_of) + " " * 200)
+        receipt_of |= {"after": _digest(model), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        if draft is not None:
+            write_json(draft, receipt_of)
+    _report(model, "forgotten", removed, size, as_json, {"test_cases": n_cases})
+    if n_cases and not as_json:
+        typer.echo(f"test cases forgotten with them: {n_cases:,}")
 
 
 def _digest(model: Path) -> str:
@@ -128,31 +145,35 @@ def _digest(model: Path) -> str:
     return hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
 
 
-def _named_rows(model: "Model", ids: list[str], label: str | None, where: str | None) -> list[int]:
-    """Ids of rows, ascending."""
+def _named_rows(
+    model: "Model", ids: list[str], label: str | None, where: str | None
+) -> tuple[list[int], "np.ndarray | None"]:
+    """Ids of rows, ascending, and which test cases have the value of `where`: bool (M,), or None."""
     if not ids:
         import numpy as np
 
         rows = model.memory
         if label is not None:
             chosen = rows.given_y == np.searchsorted(model.classifier.classes_, model.parse_labels([label])[0])
+            cases = None if model.cases is None else model.cases.labels == model.parse_labels([label])[0]
         else:
             column, equals, value = str(where).partition("=")
             require(bool(equals), f"--where: {where}; give column=value")
-            table = model.examples.table
-            columns = {} if table is None else {str(name): table[name].to_numpy(str) for name in table}
+            tables = [model.examples.table, None if model.cases is None else model.cases.examples.table]
+            columns = {} if tables[0] is None else {str(name): tables[0][name].to_numpy(str) for name in tables[0]}
             names = ", ".join(columns) or "none"
             require(column in columns, f"--where: no stored column {column!r} (there are {names})")
             chosen = columns[column] == value
+            cases = None if tables[1] is None else tables[1][column].to_numpy(str) == value
         require(bool(chosen.any()), f"{'--where' if label is None else '--label'}: no row of {where or label}")
-        return rows.ids[chosen].tolist()
+        return rows.ids[chosen].tolist(), cases
     check_stdin(ids)
     piped = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace").split() if "-" in ids else []
     texts = [text for argument in ids for text in (piped if argument == "-" else [argument])]
     invalid = [text[:40] for text in texts if not re.fullmatch("[0-9]{1,40}", text)]
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
     require(bool(texts), "ids: empty; give one or more")
-    return sorted({int(text) for text in texts})
+    return sorted({int(text) for text in texts}), None
 
 
 def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool, more: dict[str, object]) -> None:

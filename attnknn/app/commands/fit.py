@@ -33,6 +33,9 @@ def fit(
     label_noise: str = typer.Option(None, help="auto: labels may be wrong; estimate how, and correct those that vote."),
     decay: float = typer.Option(None, help="Later rows after which the weight of an added row is halved."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
+    store: list[str] = typer.Option(
+        [], help="A column to store beside the rows, as person or source, and not to learn from; may be repeated."
+    ),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
     categories: list[str] = typer.Option(
         [], help="A column to read as categories, or as classes if it is the target; may be repeated."
@@ -67,6 +70,7 @@ def fit(
             categories=categories,
             test=test,
             seed=seed,
+            stored=store,
             n_neighbors=neighbours,
             weights=weights,
             metric=metric,

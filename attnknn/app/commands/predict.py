@@ -74,7 +74,7 @@ def predict(
     target = check_output(file, model, inputs, force)
     check_stdin(inputs)
     from attnknn.app.model.model import Model
-    from attnknn.classifier.estimator import FAR
+    from attnknn.classifier.predict import FAR
 
     loaded = Model.load(model)
     loaded.read_with(layout_of(separator))

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import confusion_matrix
 
-from attnknn.classifier.estimator import FAR, AttnKNNClassifier
+from attnknn.classifier.estimator import AttnKNNClassifier
+from attnknn.classifier.predict import FAR
 from attnknn.evaluation.metrics import bootstrap, interval, reliability, scores, wilson
 from attnknn.evaluation.selective import risk_coverage
 

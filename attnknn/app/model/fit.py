@@ -33,6 +33,7 @@ def fit_model(
     categories: Sequence[str] = (),
     test: float = 0.1,
     seed: int = 0,
+    stored: Sequence[str] = (),
     **params: Any,
 ) -> tuple[Model, dict[str, Any]]:
     """Fit a model and score it on held-out rows.
@@ -49,6 +50,7 @@ def fit_model(
         numeric, categories: columns to read as that kind; see `schema.column_kinds`. With `target` in `categories`
             every label is a class, continuous numbers too.
         test: share of the rows of each class to hold out; ignored for a split and for a folder test/.
+        stored: columns of a table to store beside its rows, and not to learn from.
         seed: for the held-out rows; also the classifier's `random_state`.
         params: of `AttnKNNClassifier`.
 
@@ -61,7 +63,7 @@ def fit_model(
     Raises:
         InputError: an argument is missing or does not fit the source.
     """
-    data = load_rows(source, target, rows, encoder, layout, drop, numeric, categories, test, seed)
+    data = load_rows(source, target, rows, encoder, layout, drop, numeric, categories, test, seed, stored)
     model, summary = _fit_and_score(data, seed, params)
     if test and not summary["test"]:
         summary["no_test"] = _why_no_test(data, test)

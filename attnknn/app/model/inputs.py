@@ -101,6 +101,7 @@ class Rows:
     schema: Schema
     layout: dict[str, Any]  # keyword arguments of `read_csv.row_chunks`
     encoder: Encoder | None = None  # None to take the encoded columns as vectors
+    stored: tuple[str, ...] = ()  # other columns, which are stored beside the rows of the memory
     kind = "table"
 
     @property
@@ -121,8 +122,9 @@ class Rows:
         return x if self.encoder is None else embed_rows(self.encoder, x, False)
 
     def examples(self, batch: Batch) -> Examples:
-        """The columns of `columns`."""
-        return Examples(table=batch.values[list(self.columns)].reset_index(drop=True))
+        """The columns of `columns`, and those of `stored` that are there."""
+        names = [*self.columns, *(name for name in self.stored if name in batch.values)]
+        return Examples(table=batch.values[names].reset_index(drop=True))
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ def save_input(model_input: Input, folder: Path) -> None:
         config = {"dim": model_input.dim, "names": list(model_input.names)}
     elif isinstance(model_input, Rows):
         config = {"schema": model_input.schema.to_dict(), "layout": model_input.layout}
+        config["stored"] = list(model_input.stored)
     else:
         config = {"bf16": model_input.bf16}
     write_json(folder / _FILE, {"kind": model_input.kind, **config})
@@ -249,7 +252,9 @@ def _restored(config: dict[str, Any], folder: Path) -> tuple[Input, Any]:
     layout = config["layout"]
     valid = all(_is_valid[name](value) for name, value in layout.items())
     require(valid, f"{_FILE}: layout {layout}")
-    rows = Rows(Schema.from_dict(config["schema"]), layout, encoder)
+    stored = config.get("stored", [])
+    require(_are_texts(stored), f"{_FILE}: stored {stored}")
+    rows = Rows(Schema.from_dict(config["schema"]), layout, encoder, tuple(stored))
     return rows, pd.DataFrame(np.nan, ["blank"], list(rows.columns), dtype=object)
 
 

@@ -48,11 +48,14 @@ def load_rows(
     categories: Sequence[str] = (),
     test: float = 0.0,
     seed: int = 0,
+    stored: Sequence[str] = (),
 ) -> LabelledRows:
     """Read the rows and labels of a source; arguments and errors as of `fit_model`."""
     require(0 <= test < 1, f"test: {test}; give a share of the rows from 0 to below 1")
     require(0 <= seed < 2**32, f"seed: {seed}; give a whole number from 0 to 4294967295")
     layout = layout or {}
+    is_table = source.name.lower().endswith(TABLES)
+    require(is_table or not stored, "--store: of tables; columns of --rows are all stored")
     if source.is_dir():
         is_split = (source / "meta.json").is_file()
         kind = "a split" if is_split else "a folder of pictures"
@@ -65,12 +68,11 @@ def load_rows(
     if source.suffix.lower() == ".npy":
         return _load_vectors(source, rows, target, layout, target in categories, test, seed)
     require(source.exists(), f"{source}: no such file or folder; correct the path")
-    is_table = source.name.lower().endswith(TABLES)
     others = f"neither a .csv nor a .npy file nor a folder; names of tables end with {', '.join(TABLES)}"
     require(is_table, f"{source}: {others}")
     for name, value in (("--rows", rows), ("--encoder", encoder)):
         require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
-    return _load_table(source, target, layout, drop, numeric, categories, test, seed)
+    return _load_table(source, target, layout, drop, numeric, categories, test, seed, stored)
 
 
 def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarray | None = None) -> np.ndarray:
@@ -103,6 +105,7 @@ def _load_table(
     categories: Sequence[str],
     test: float,
     seed: int,
+    stored: Sequence[str],
 ) -> LabelledRows:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
     require(target is not None, f"{path}: no label column; name it with --target")
@@ -110,6 +113,10 @@ def _load_table(
     if target not in categories:
         refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
     labels = label_column.to_numpy(str)
+    missing = [name for name in stored if name not in frame]
+    require(not missing, f"{path.name}: no column {', '.join(missing)} to store; correct --store")
+    table, frame = frame, frame.drop(columns=list(stored))
+    require(frame.shape[1] > 0, f"{path.name}: no column beside those to store; give at least one feature")
     columns = column_kinds(frame, numeric, [name for name in categories if name != target])
     refuse_dwarfing_numbers(frame, columns)
     x = fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame)
@@ -117,7 +124,7 @@ def _load_table(
     groups = split_groups(first, x)
     is_test = stratified_mask(labels, test, seed, groups)
     schema = fit_schema(frame, columns, ~is_test)
-    model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
+    model_input, batch = Rows(schema, layout, stored=tuple(stored)), Batch(list(table.index), table)
     X, examples = model_input.vectors(batch), model_input.examples(batch)
     return LabelledRows(model_input, X, labels, is_test, examples, first, groups, batch.names, left_out=schema.ids)
 

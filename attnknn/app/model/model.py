@@ -14,9 +14,10 @@ import pandas as pd
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Pictures, Vectors, load_input, save_input
-from attnknn.classifier.estimator import FAR, AttnKNNClassifier
+from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
+from attnknn.classifier.predict import FAR
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.artifacts import check_array
 from attnknn.core.duplicates import first_identical, mostly_duplicates
@@ -116,9 +117,13 @@ class Model:
         require(new_classes or not unknown, f"label {names}: not a class of this model; its classes are {listed}")
         require("" not in unknown, "label: empty; give the new class a name")
         try:
-            classes |= {text: _LABELS[kind](text) for text in unknown}
+            parsed = {text: _LABELS[kind](text) for text in unknown}
         except (KeyError, ValueError):
             raise InputError(f"label {names}: of another type than the classes of this model, {listed}") from None
+        for text, label in parsed.items():  # 02 may be meant as another class than 2
+            require(label == label, f"label {text}: not a number; give the new class another")
+            require(str(label) == text, f"label {text}: write {label} if this is meant")
+        classes |= parsed
         return np.array([classes[text] for text in texts], dtype=None if unknown else self.classifier.classes_.dtype)
 
     def add(self, batches: Sequence[Batch], labels: np.ndarray, balanced: bool = False) -> list[int]:
@@ -140,14 +145,21 @@ class Model:
         self._drop_cases()
         return self.classifier._added_ids.tolist()
 
-    def forget(self, ids: Sequence[int]) -> None:
-        """Remove rows from the memory; raise InputError if an id is not in it, or fewer than two would be left."""
+    def forget(self, ids: Sequence[int], cases: np.ndarray | None = None) -> None:
+        """Remove rows from the memory, test cases that are identical to one of them, and those of `cases`: bool (M,).
+
+        Raises:
+            InputError: an id is not in the memory, or fewer than two rows would be left.
+        """
         if not isinstance(self.classifier.memory_, Memory):  # a table, which has no examples
             self.classifier.forget(list(ids))
             return
         remaining = np.delete(np.arange(len(self.memory)), self.positions(ids))
+        before = self.cases_in_memory()
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
+        gone = before & ~self.cases_in_memory()
+        self._take_cases(~gone if cases is None else ~(gone | cases))
         self._drop_cases()
 
     def keep(self, n_rows: int, by: str) -> None:
@@ -172,9 +184,12 @@ class Model:
     def _drop_cases(self) -> None:
         """Drop test cases of classes that the classifier no longer has."""
         if self.cases is not None:
-            known = np.isin(self.cases.labels, self.classifier.classes_)
-            if not known.all():
-                self.cases = self.cases.take(np.flatnonzero(known)) if known.any() else None
+            self._take_cases(np.isin(self.cases.labels, self.classifier.classes_))
+
+    def _take_cases(self, kept: np.ndarray) -> None:
+        """Keep test cases, bool (M,)."""
+        if self.cases is not None and not kept.all():
+            self.cases = self.cases.take(np.flatnonzero(kept)) if kept.any() else None
 
     def apply_decisions(self, decisions: Sequence[tuple[int, str, str]]) -> dict[str, int]:
         """Keep, relabel or forget rows of the memory, all or none.

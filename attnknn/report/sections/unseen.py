@@ -117,7 +117,8 @@ def drift(runs: Sequence[Run]) -> Section:
         "Test images, more changed from step to step, are answered before labels of others of the step are added to "
         "the memory, which holds unchanged ones. Accuracy, a mean over steps. Other classifiers are fitted again on "
         "all rows, on the newest, or on all with older ones fading; the best is chosen on these results, settings on "
-        "the labels received until then. Intervals and p over repeats.",
+        "the labels received until then. Intervals and p over repeats, of which two share half of the answered "
+        "images.",
         [],
         [Table("drift", "Late labels of changing images", head, rows, folded=False)] if rows else [],
         "dvc exp run -S '+drift.labels=[500]'",

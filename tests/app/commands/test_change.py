@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from synthetic_models import save_npy
 
+from attnknn import AttnKNNClassifier
 from attnknn.app.model.model import Model
 from attnknn.classifier import persistence
 from command_line import COMMAND, csv_rows, json_lines, refused, succeeded
@@ -27,7 +28,7 @@ def test_add_and_forget_vectors(copied: Path) -> None:
     assert succeeded("add", model, new, "--label", "down") == f"{model}: added 2 rows, 72 … 73; 74 rows in memory\n"
     assert [row["label"] for row in csv_rows("predict", model, new)] == ["down", "down"]
     out = succeeded("forget", model, 73, "-", "--json", stdin="72\n")
-    assert json.loads(out) == {"forgotten": [72, 73], "rows": 72}
+    assert json.loads(out) == {"forgotten": [72, 73], "rows": 72, "test_cases": 0}
     assert [row["label"] for row in csv_rows("predict", model, new)] == ["up", "up"]
     rows = save_npy(copied / "y.npy", np.array(["up", "down"]))
     assert json.loads(succeeded("add", model, new, "--rows", rows, "--json"))["added"] == [74, 75]
@@ -166,10 +167,53 @@ def test_forget_a_class_or_the_rows_of_a_person_with_a_receipt(tmp_path: Path) -
     assert "ids and --label given" in refused("forget", model, 4, "--label", "x")
     assert "nothing given" in refused("forget", model)
     assert "not a class of this model" in refused("forget", model, "--label", "w")
-    assert "--receipt: " in refused("forget", model, 4, "--receipt", receipt)
+    assert "exists; name another file" in (line := refused("forget", model, 4, "--receipt", receipt))
+    assert "--force" not in line
+    (tmp_path / "file").touch()
+    assert "Not a directory" in refused("forget", model, 4, "--receipt", tmp_path / "file/receipt.json")
     assert after == hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
     succeeded("forget", model, "--label", "z")
     assert Model.load(model).classifier.classes_.tolist() == ["x", "y"]
+
+
+def test_test_cases_of_a_person_are_forgotten_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=90), "b": rng.normal(size=90), "kind": ["x", "y", "z"] * 30})
+    frame["person"] = [f"person {i % 7}" for i in range(90)]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    model, weights = tmp_path / "m", ("--weights", "uniform", "--test", 0.3)
+    succeeded("fit", tmp_path / "rows.csv", "--target", "kind", "--store", "person", "-o", model, *weights)
+    assert Model.load(model).input.columns == ("a", "b")
+    added = frame.head(9).assign(person="late")
+    added.to_csv(tmp_path / "added.csv", index=False)
+    ids = json.loads(succeeded("add", model, tmp_path / "added.csv", "--target", "kind", "--json"))["added"]
+    assert set(map(dict.__getitem__, Model.load(model).rows_of(ids), ["person"] * 9)) == {"late"}
+    cases = Model.load(model).cases.examples.table["person"]
+    out = json.loads(succeeded("forget", model, "--where", "person=person 3", "--json"))
+    assert out["test_cases"] == (cases == "person 3").sum() > 0
+    assert len(out["forgotten"]) + out["test_cases"] == (frame["person"] == "person 3").sum()
+    assert not any(b"person 3" in path.read_bytes() for path in model.rglob("*") if path.is_file())
+    left = Model.load(model)
+    row = left.cases.take(np.flatnonzero(~left.cases_in_memory())[:1])
+    row.examples.table.assign(kind=row.labels).to_csv(tmp_path / "case.csv", index=False)
+    ids = json.loads(succeeded("add", model, tmp_path / "case.csv", "--target", "kind", "--json"))["added"]
+    assert json.loads(succeeded("forget", model, *ids, "--json"))["test_cases"] == 1
+    vector = row.vectors[0].tobytes()
+    assert not any(vector in path.read_bytes() for path in model.rglob("*") if path.is_file())
+    assert "no column age to store" in refused(
+        "fit", tmp_path / "rows.csv", "--target", "kind", "--store", "age", "-o", tmp_path / "n"
+    )
+
+
+def test_labels_that_only_look_like_others_are_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    z = save_npy(tmp_path / "z.npy", rng.normal(size=(60, 2)))
+    for dtype, texts in ((int, ["02", "1_0", " 9"]), (float, ["nan", "1.5", "2"])):
+        model = AttnKNNClassifier(weights="uniform", n_neighbors=3).fit(np.load(z), np.arange(60).astype(dtype) % 3)
+        model.save(tmp_path / dtype.__name__)
+        for text in texts:
+            refused("add", tmp_path / dtype.__name__, z, "--label", text, "--new-classes")
+        assert len(Model.load(tmp_path / dtype.__name__).memory) == 60
 
 
 def test_add_within_a_budget(copied: Path) -> None:
