@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from attnknn.classifier.explanation import Counterfactual, Explanation
 from attnknn.classifier.nearest import BaseMemory
-from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
+from attnknn.classifier.predictor import Predictor
 from attnknn.core.device import resolve_device
 from attnknn.core.errors import require
 

@@ -2,54 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
+from attnknn.classifier.explanation import Counterfactual, Explanation
 from attnknn.classifier.nearest import BaseMemory, Nearest
 from attnknn.classifier.novelty import REACH, Novelty
 from attnknn.classifier.persistence import AnyHead
 from attnknn.evaluation.calibration import apply_scaling
 
 _SEARCH_BATCH, _HEAD_BATCH = 16_384, 1024  # queries
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Neighbours, attention weights and votes behind predictions.
-
-    The weights of the null neighbours, one a class, come from what `null_scores_` says: class shares, class means or
-    the linear classifier. `weights` and `null` of a query sum to 1.
-    """
-
-    ids: np.ndarray  # (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`
-    labels: np.ndarray  # (B, K) their classes, which vote
-    distances: np.ndarray  # (B, K)
-    weights: np.ndarray  # (B, K) attention weights
-    null: np.ndarray  # (B, C) weights of the null neighbours
-    votes: np.ndarray  # (B, C), null plus the weights of each class's neighbours
-    probabilities: np.ndarray  # (B, C) calibrated votes, as in `predict_proba`
-    predictions: np.ndarray  # (B,)
-    shares: np.ndarray  # (B, K) of the votes for the predicted class, by neighbour; 0 for other labels
-    null_share: np.ndarray  # (B,) of these votes, by the null neighbour; it and `shares` sum to 1
-    distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
-    given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
-    added: np.ndarray  # (B, K) whether the neighbour was added after neighbour statistics were computed; see `storage`
-    novelty: np.ndarray  # (B,) p values, as in `novelty`
-
-
-@dataclass(frozen=True)
-class Counterfactual:
-    """A change of the memory that changes a prediction."""
-
-    how: str  # `forget` or `relabel`
-    ids: np.ndarray  # (M,) ids of the rows to forget or relabel, largest weight first
-    label: Any  # the second most probable class, assigned by `relabel`
-    prediction: Any  # after the change
-    probabilities: np.ndarray  # (C,) after the change
-    turned: bool  # whether the prediction changed; False if the search ran out of rows
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import pandas as pd
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Pictures, Vectors, load_input, save_input
 from attnknn.classifier.estimator import AttnKNNClassifier
+from attnknn.classifier.explanation import Explanation
 from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.predict import FAR
-from attnknn.classifier.predictor import Explanation
 from attnknn.core.artifacts import check_array
 from attnknn.core.duplicates import first_identical, mostly_duplicates
 from attnknn.core.errors import InputError, require

@@ -1,0 +1,105 @@
+"""What is behind a prediction: its neighbours, weights and votes, and changes that would change it."""
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from attnknn.classifier.explanation_plot import plot_neighbours
+from attnknn.core.errors import require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_QUERIES, _NEIGHBOURS = 5, 8  # shown
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Neighbours, attention weights and votes behind predictions.
+
+    A notebook shows the heaviest neighbours as tables; `to_frame` and `plot` give them for other uses.
+
+    The weights of the null neighbours, one a class, come from what `null_scores_` says: class shares, class means or
+    the linear classifier. `weights` and `null` of a query sum to 1.
+    """
+
+    ids: np.ndarray  # (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`
+    labels: np.ndarray  # (B, K) their classes, which vote
+    distances: np.ndarray  # (B, K)
+    weights: np.ndarray  # (B, K) attention weights
+    null: np.ndarray  # (B, C) weights of the null neighbours
+    votes: np.ndarray  # (B, C), null plus the weights of each class's neighbours
+    probabilities: np.ndarray  # (B, C) calibrated votes, as in `predict_proba`
+    predictions: np.ndarray  # (B,)
+    shares: np.ndarray  # (B, K) of the votes for the predicted class, by neighbour; 0 for other labels
+    null_share: np.ndarray  # (B,) of these votes, by the null neighbour; it and `shares` sum to 1
+    distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
+    given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
+    added: np.ndarray  # (B, K) whether the neighbour was added after neighbour statistics were computed; see `storage`
+    novelty: np.ndarray  # (B,) p values, as in `novelty`
+
+    def __repr__(self) -> str:
+        rows = [f"{label} ({p:.2f})" for label, p in zip(self.predictions, self.probabilities.max(1), strict=True)]
+        shown = ", ".join(rows[:_QUERIES]) + (", …" if len(rows) > _QUERIES else "")
+        return f"Explanation of {len(rows)} predictions by {self.ids.shape[1]} neighbours each: {shown}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line a neighbour, those of a query by falling weight, and a last one of its null neighbours, id −1.
+
+        Columns: query (position), prediction, id, label, given_label, distance, weight, share (of the votes for the
+        prediction) and added.
+        """
+        order = np.argsort(-self.weights, axis=1, kind="stable")
+        rows, k = np.arange(len(order))[:, None], order.shape[1]
+        columns = {"query": np.repeat(rows[:, 0], k), "prediction": np.repeat(self.predictions, k)}
+        labels = {"label": self.labels.astype(object), "given_label": self.given_labels.astype(object)}
+        names = {"id": self.ids, **labels, "distance": self.distances}
+        names |= {"weight": self.weights, "share": self.shares, "added": self.added}
+        frame = pd.DataFrame(columns | {name: array[rows, order].ravel() for name, array in names.items()})
+        null = {"query": rows[:, 0], "prediction": self.predictions, "id": -1, "weight": self.null.sum(1)}
+        others = pd.DataFrame(null | {"label": None, "given_label": None, "share": self.null_share, "added": False})
+        frame = pd.concat([frame[frame["id"] >= 0], others], ignore_index=True)
+        return frame.sort_values("query", kind="stable", ignore_index=True)
+
+    def _repr_html_(self) -> str:
+        """The heaviest neighbours of the first queries."""
+        frame, parts = self.to_frame(), []
+        for query in range(min(_QUERIES, len(self.predictions))):
+            lines = frame[frame["query"] == query]
+            shown = lines[lines["id"] >= 0].head(_NEIGHBOURS)[["id", "label", "distance", "weight", "share"]]
+            kinds = {"weight": "{:.1%}", "share": "{:.1%}", "distance": "{:.4g}"}
+            table = shown.to_html(index=False, border=0, formatters={n: f.format for n, f in kinds.items()})
+            label, p = escape(str(self.predictions[query])), self.probabilities[query].max()
+            rest = len(lines) - 1 - len(shown)
+            others = f"{rest} more neighbours weigh {lines['weight'].iloc[len(shown) : -1].sum():.1%}, " if rest else ""
+            null = f"{others}null neighbours {lines['weight'].iloc[-1]:.1%}"
+            parts.append(f"<p><b>{query}: {label}</b> ({p:.1%})</p>{table}<p>{null}</p>")
+        more = len(self.predictions) - len(parts)
+        return "".join(parts) + (f"<p>and {more} more predictions</p>" if more else "")
+
+    def plot(self, query: int = 0, n: int = _NEIGHBOURS, images: Any = None, image: Any = None) -> "Figure":
+        """Draw the n heaviest neighbours of a query as a matplotlib figure: bars of their weights, or pictures.
+
+        Args:
+            query: position.
+            images: picture of each row of the memory by id, as an array (N, H, W) or (N, H, W, 3), a list or a dict.
+            image: picture of the query.
+        """
+        lines = self.to_frame().query("query == @query and id >= 0").head(n)
+        require(len(lines) > 0, f"query: {query}; give a position below {len(self.predictions)}")
+        return plot_neighbours(lines, str(self.predictions[query]), self.probabilities[query].max(), images, image)
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """A change of the memory that changes a prediction."""
+
+    how: str  # `forget` or `relabel`
+    ids: np.ndarray  # (M,) ids of the rows to forget or relabel, largest weight first
+    label: Any  # the second most probable class, assigned by `relabel`
+    prediction: Any  # after the change
+    probabilities: np.ndarray  # (C,) after the change
+    turned: bool  # whether the prediction changed; False if the search ran out of rows

@@ -1,0 +1,101 @@
+"""`TableEncoder`: the schema of tables as a transformer of scikit-learn."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from attnknn.core.errors import require
+from attnknn.data.schema import column_kinds, fit_schema
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Encode data frames of numbers, categories and missing values as numbers on one scale, as `attnknn fit` does.
+
+    Numbers are standardised, missing ones replaced by the median and marked by a column of their own. Texts, categories
+    and booleans are one-hot encoded, missing ones as a category; unknown ones are zeros, or those of rare categories in
+    tables of 1,000 rows or more. Columns of ids are left out. Dates, sentences and other ambiguous columns are refused
+    with what to do.
+
+    Parameters
+    ----------
+    drop : sequence of str, default=()
+        Columns to leave out.
+    numeric, categories : sequence of str, default=()
+        Columns to read as that kind.
+    scale : {'standard', 'quantile', 'none'}, default='standard'
+        How numbers are scaled: by mean and standard deviation, by normal scores of their ranks, or not.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        The encoded columns.
+    ids_ : tuple of str
+        Columns left out as ids.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from attnknn import TableEncoder
+    >>> frame = pd.DataFrame({"age": [20, 30, None], "city": ["Oslo", "Rome", "Oslo"]})
+    >>> TableEncoder(scale="none").fit_transform(frame)
+    array([[20.,  0.,  1.,  0.],
+           [30.,  0.,  0.,  1.],
+           [25.,  1.,  1.,  0.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        drop: Sequence[str] = (),
+        numeric: Sequence[str] = (),
+        categories: Sequence[str] = (),
+        scale: str = "standard",
+    ) -> None:
+        self.drop = drop
+        self.numeric = numeric
+        self.categories = categories
+        self.scale = scale
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the kinds of the columns, their scales and categories."""
+        frame = _as_texts(X, self.categories)
+        missing = [name for name in self.drop if name not in frame]
+        require(not missing, f"drop: no column {', '.join(missing)}; the table has {', '.join(frame.columns)}")
+        kinds = column_kinds(frame.drop(columns=list(self.drop)), self.numeric, self.categories)
+        self.schema_ = fit_schema(frame, kinds, np.ones(len(frame), bool), self.scale)
+        self.ids_ = self.schema_.ids
+        self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
+        self.n_features_in_ = frame.shape[1]
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Encode a data frame with these columns, in any order: float32 (N, F)."""
+        check_is_fitted(self)
+        return self.schema_.encode(_as_texts(X, [column.name for column in self.schema_.categories]))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the encoded columns."""
+        check_is_fitted(self)
+        return np.asarray(self.schema_.features, dtype=object)
+
+
+def _as_texts(X: Any, categories: Collection[str]) -> pd.DataFrame:
+    """A data frame of numbers, and of texts in categories and where a column has others; NaN where missing."""
+    require(isinstance(X, pd.DataFrame), f"X: {type(X).__name__}; give a pandas data frame with named columns")
+    require(len(X) > 0, "X: no rows")
+    require(all(isinstance(name, str) for name in X.columns), "X: column names that are no texts; rename them")
+    columns = {}
+    for name, column in X.items():
+        plain = (
+            name not in categories and pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+        )
+        if plain:
+            columns[name] = column.astype("float64" if column.isna().any() else column.dtype)
+        else:
+            columns[name] = column.astype(object).map(str, na_action="ignore").where(column.notna(), np.nan)
+    frame = pd.DataFrame(columns)
+    frame.index = pd.Index([f"row {i}" for i in range(len(frame))])
+    return frame

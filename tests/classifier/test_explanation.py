@@ -1,0 +1,84 @@
+"""What notebooks show of an explanation, and explanations behind a pipeline."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import attnknn
+from attnknn import AttnKNNClassifier
+from attnknn.classifier.explanation import Explanation
+from attnknn.core.errors import InputError
+from attnknn.core.figure import as_png
+
+X, Y = load_digits(return_X_y=True)
+NAMES = np.array([f"<{c}>" for c in range(10)])
+
+
+@pytest.fixture(scope="module")
+def why() -> Explanation:
+    model = AttnKNNClassifier(12, max_iter=3, random_state=0).fit(X[:400], NAMES[Y[:400]])
+    return model.explain(X[400:407])
+
+
+def test_a_line_for_each_neighbour_and_one_for_the_null_neighbours(why: Explanation) -> None:
+    frame = why.to_frame()
+    assert len(frame) == 7 * 13
+    np.testing.assert_allclose(frame.groupby("query")["weight"].sum(), 1)
+    np.testing.assert_allclose(frame.groupby("query")["share"].sum(), 1)
+    third = frame[frame["query"] == 2]
+    assert (third["weight"].iloc[:-1].diff().dropna() <= 0).all()
+    assert third["id"].iloc[-1] == -1
+    assert third["label"].iloc[-1] is None
+    by_id = dict(zip(why.ids[2].tolist(), why.distances[2].tolist(), strict=True))
+    assert third["distance"].iloc[:-1].tolist() == [by_id[row] for row in third["id"].iloc[:-1]]
+    assert set(third["prediction"]) == {why.predictions[2]}
+
+
+def test_missing_neighbours_are_left_out() -> None:
+    model = AttnKNNClassifier(5, weights="distance", random_state=0).fit(X[:30], Y[:30])
+    model.forget(range(27))
+    assert (model.explain(X[:1]).to_frame()["id"] >= 0).sum() == 3
+
+
+def test_short_texts_and_tables(why: Explanation) -> None:
+    assert repr(why).startswith(f"Explanation of 7 predictions by 12 neighbours each: {why.predictions[0]} (")
+    assert repr(why).endswith("), …")
+    html = why._repr_html_()
+    assert html.count("<table") == 5
+    assert "and 2 more predictions" in html
+    assert "&lt;" in html
+    assert not any(f"<{c}>" in html for c in range(10))
+
+
+def test_plots(why: Explanation) -> None:
+    bars = why.plot(1, n=4)
+    assert [bar.get_width() for bar in bars.axes[0].patches] == pytest.approx(
+        (100 * np.sort(why.weights[1])[::-1][:4]).tolist()
+    )
+    pictures = why.plot(1, n=4, images=X.reshape(-1, 8, 8), image=X[401].reshape(8, 8))
+    assert len(pictures.axes) == 5
+    np.testing.assert_array_equal(pictures.axes[0].images[0].get_array(), X[401].reshape(8, 8))
+    heaviest = why.ids[1, why.weights[1].argmax()]
+    np.testing.assert_array_equal(pictures.axes[1].images[0].get_array(), X[heaviest].reshape(8, 8))
+    assert len(as_png(pictures)) > 2000
+    with pytest.raises(InputError, match="query: 7; give a position below 7"):
+        why.plot(7)
+
+
+def test_through_a_pipeline_and_a_search() -> None:
+    scaler = StandardScaler().fit(X[:300])
+    plain = AttnKNNClassifier(8, weights="distance", random_state=0).fit(scaler.transform(X[:300]), Y[:300])
+    pipe = make_pipeline(StandardScaler(), AttnKNNClassifier(8, weights="distance", random_state=0)).fit(
+        X[:300], Y[:300]
+    )
+    search = GridSearchCV(pipe, {"attnknnclassifier__n_neighbors": [8]}, cv=2).fit(X[:300], Y[:300])
+    Z = scaler.transform(X[300:320])
+    for estimator, rows in ((pipe, X[300:320]), (search, X[300:320]), (plain, Z)):
+        np.testing.assert_allclose(attnknn.explain(estimator, rows).weights, plain.explain(Z).weights)
+        np.testing.assert_array_equal(attnknn.predict_set(estimator, rows, 0.2), plain.predict_set(Z, 0.2))
+        np.testing.assert_allclose(attnknn.novelty(estimator, rows), plain.novelty(Z))
+    with pytest.raises(InputError, match="estimator: StandardScaler; give one that ends with AttnKNNClassifier"):
+        attnknn.explain(make_pipeline(scaler), X)

@@ -1,0 +1,75 @@
+"""The schema of tables as a transformer."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from attnknn import AttnKNNClassifier, TableEncoder
+from attnknn.core.errors import InputError
+from attnknn.data.read_csv import read_rows
+
+N = 60
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "age": np.where(np.arange(N) % 7 == 0, np.nan, RNG.integers(20, 60, N)),
+        "city": pd.Categorical(np.where(np.arange(N) % 9 == 0, None, RNG.choice(["Oslo", "Rome"], N))),
+        "member": RNG.random(N) > 0.5,
+        "rooms": pd.array(np.where(np.arange(N) % 11 == 0, None, RNG.integers(0, 9, N)), dtype="Int64"),
+        "id": np.arange(N),
+    },
+    index=RNG.permutation(N),
+)
+
+
+def test_it_encodes_as_a_csv_file_is_read(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "t.csv", index=False)
+    encoder, texts = TableEncoder().fit(FRAME), read_rows(tmp_path / "t.csv")
+    np.testing.assert_allclose(encoder.transform(FRAME), TableEncoder().fit_transform(texts), atol=1e-6)
+    assert encoder.ids_ == ("id",)
+    names = encoder.get_feature_names_out().tolist()
+    assert names[:4] == ["age", "rooms", "age missing", "rooms missing"]
+    assert {"city = (missing)", "city = Oslo", "member = True"} <= set(names)
+    assert encoder.set_output(transform="pandas").transform(FRAME).columns.tolist() == names
+
+
+def test_columns_in_another_order_and_unknown_categories() -> None:
+    encoder = clone(TableEncoder(drop=["id"], categories=["rooms"])).fit(FRAME)
+    np.testing.assert_array_equal(encoder.transform(FRAME[FRAME.columns[::-1]]), encoder.transform(FRAME))
+    columns = [name.startswith("city") for name in encoder.get_feature_names_out()]
+    assert (encoder.transform(FRAME.assign(city="Bern"))[:, columns] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame.drop(columns="age"), "no column 'age'"),
+        (lambda frame: frame.assign(age="old"), "row 0: column 'age' is 'old', no number"),
+        (lambda frame: frame.assign(age=np.inf), "column 'age' is inf"),
+        (lambda frame: frame.to_numpy(), "X: ndarray; give a pandas data frame"),
+        (lambda frame: frame[:0], "X: no rows"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(change, message) -> None:
+    with pytest.raises(InputError, match=message):
+        TableEncoder().fit(FRAME).transform(change(FRAME))
+
+
+def test_columns_to_decide_about_are_named() -> None:
+    with pytest.raises(InputError, match="drop: no column size"):
+        TableEncoder(drop=["size"]).fit(FRAME)
+    with pytest.raises(InputError, match="holds dates"):
+        TableEncoder().fit(FRAME.assign(day=pd.Timestamp("2020-01-01")))
+
+
+def test_a_pipeline_and_a_grid_search() -> None:
+    y = np.where(FRAME["age"].fillna(40) > 40, "old", "young")
+    pipe = make_pipeline(TableEncoder(), AttnKNNClassifier(5, weights="distance", random_state=0))
+    search = GridSearchCV(pipe, {"tableencoder__scale": ["standard", "quantile"]}, cv=3).fit(FRAME, y)
+    assert search.best_score_ > 0.7
+    assert search.predict(FRAME[:2]).shape == (2,)
