@@ -132,6 +132,9 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
     cluster : str or None, default=None
         Address of a Ray cluster, such as '10.0.0.1:6379' or 'auto', whose machines compute the neighbour statistics of
         a table; they must reach `storage`. Needs `pip install attnknn[cluster]`.
+    verbose : bool, default=False
+        Whether `fit` shows progress bars of the head's training on standard error; it ends before `max_iter` when the
+        log-loss no longer falls.
     random_state : int, RandomState instance or None, default=None
         For the folds, the order of batches and the head's initial weights.
 
@@ -193,6 +196,7 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
         "device": [str],
         "n_jobs": [Integral, None],
         "cluster": [str, None],
+        "verbose": ["boolean"],
         "random_state": ["random_state"],
     }
 
@@ -217,6 +221,7 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
         device: str = "auto",
         n_jobs: int | None = None,
         cluster: str | None = None,
+        verbose: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -237,6 +242,7 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
         self.device = device
         self.n_jobs = n_jobs
         self.cluster = cluster
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, held_out: tuple[Any, Any] | None = None) -> Self:

@@ -10,6 +10,7 @@ import torch
 from attnknn.classifier.linear import with_logits
 from attnknn.classifier.persistence import AnyHead
 from attnknn.core.artifacts import FIT, VAL
+from attnknn.core.progress import epoch_progress
 from attnknn.evaluation.calibration import fit_scaling, scaled_losses
 from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.heads.baselines import choices_of_k
@@ -86,7 +87,8 @@ def fit_and_calibrate(
     def fit(i: int, name: str, epochs: int) -> FittedHead:
         strength, own = labelled(i)
         choice = {"parts": parts | NULL_SCORES[name], "epochs": epochs, "transition": _transition(noises[i])}
-        head, history = fit_head(own, **settings, **choice)
+        with epoch_progress(f"fit head, {name}", epochs, params["verbose"]) as show:
+            head, history = fit_head(own, **settings, **choice, progress=show)
         fitted = _calibrated(head, int(history[-1]["epoch"]), own, k, params, device, noises[i])
         return fitted._replace(strength=strength if name == "linear" else None)
 

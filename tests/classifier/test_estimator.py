@@ -17,7 +17,7 @@ from joblib import cpu_count
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -407,6 +407,13 @@ def test_scale_and_translation_invariance(metric: str) -> None:
     np.testing.assert_allclose(model.predict_proba(np.zeros((1, 3))), 0.5, atol=0.01)
     centred, shifted = (AttnKNNClassifier(weights="uniform", **FAST).fit(X + offset, y) for offset in (0, 1e6))
     np.testing.assert_array_equal(shifted.kneighbors(X + 1e6, 9)[1], centred.kneighbors(X, 9)[1])
+
+
+def test_a_verbose_fit_shows_its_epochs(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = load_iris(return_X_y=True)
+    for verbose in (False, True):
+        AttnKNNClassifier(null_scores="shares", max_iter=2, random_state=0, verbose=verbose).fit(X, y)
+        assert ("fit head, shares: 100%" in capsys.readouterr().err) == verbose
 
 
 def test_parameters_prior_and_n_neighbors() -> None:

@@ -26,6 +26,8 @@ def fit(
     neighbours: int = typer.Option(50, "--neighbours", "-k", help="Number of neighbours."),
     weights: str = typer.Option("attention", help="attention, distance or uniform."),
     metric: str = typer.Option("l2", help="l2 or cosine."),
+    index: str = typer.Option("auto", help="flat, hnsw, ivf or ivfpq; auto: flat up to 100,000 rows, then hnsw."),
+    device: str = typer.Option("auto", help="cpu, cuda or cuda:N; auto: a GPU if there is one."),
     null_scores: str = typer.Option(
         "auto", help="What scores classes beside neighbours: shares, means, linear, or auto: the best on held-out rows."
     ),
@@ -74,6 +76,8 @@ def fit(
             n_neighbors=neighbours,
             weights=weights,
             metric=metric,
+            index=index,
+            device=device,
             null_scores=null_scores,
             prototypes="auto" if prototypes is None else prototypes,
             label_noise=label_noise,

@@ -84,10 +84,9 @@ def _fit_and_score(data: LabelledRows, seed: int, params: dict[str, Any]) -> tup
         columns = data.input.schema.features if isinstance(data.input, Rows) and not data.input.encoder else ()
         refuse_dwarfing(X, data.names, columns)
     classifier = AttnKNNClassifier(random_state=seed, **params)
-    # A spinner: the number of epochs is not known beforehand.
-    with Console(stderr=True).status("fitting the attention head …"):
-        head_rows = None if held_out is None else (X[held_out], labels[held_out])
-        classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows)
+    head_rows = None if held_out is None else (X[held_out], labels[held_out])
+    classifier.set_params(verbose=Console(stderr=True).is_terminal)
+    classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows).set_params(verbose=False)
     memory = cast(Memory, classifier.memory_)
     test = np.flatnonzero(data.is_test & np.isin(labels, classes))
     summary: dict[str, Any] = {

@@ -76,9 +76,11 @@ def test_options(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     layout = ("--separator", ";", "--missing", "?", "--drop", "sepal width (cm)")
     flags = ("-k", 4, "--weights", "uniform", "--metric", "cosine", "--no-prototypes", "--seed", 3)
+    flags += ("--index", "hnsw", "--device", "cpu")
     succeeded("fit", tmp_path / "t.csv", "-o", tmp_path / "m", "--target", "target", *layout, *flags)
     model = Model.load(tmp_path / "m")
     expected = {"n_neighbors": 4, "weights": "uniform", "metric": "cosine", "prototypes": False, "random_state": 3}
+    expected |= {"index": "hnsw", "device": "cpu", "verbose": False}
     assert model.classifier.get_params() == model.classifier.get_params() | expected
     assert "sepal width (cm)" not in model.input.columns
     assert model.examples.table["kind"].dropna().unique().tolist() == ["long"]
