@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from attnknn.core.errors import needs_extra
-from attnknn.core.figure import INK, new_figure, style_axes
+from attnknn.core.figure import INK, as_png, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def plot_neighbours(
         axes.set_xlabel("weight, %")
         axes.set_title(title, size=9, color=INK, parse_math=False)
         style_axes(axes)
-        return figure
+        return _shown_in_notebooks(figure)
     pictures = [(title, INK, image)] if image is not None else []
     for (_, line), colour in zip(neighbours.iterrows(), colours, strict=True):
         pictures.append((f"{line['label']}  {line['weight']:.1%}", colour, images[line["id"]]))
@@ -51,4 +51,10 @@ def plot_neighbours(
         axes.set_title(text, size=7, color=colour, parse_math=False)
     if image is None:
         figure.suptitle(title, size=9, color=INK)
+    return _shown_in_notebooks(figure)
+
+
+def _shown_in_notebooks(figure: "Figure") -> "Figure":
+    """Let a notebook show the figure, also where pyplot, which tells it how, is not imported."""
+    figure._repr_png_ = lambda: as_png(figure)  # type: ignore[attr-defined]
     return figure
