@@ -19,7 +19,7 @@ def all_classes(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
     if not len(y):
         return classes
     if {classes.dtype.kind, y.dtype.kind} == {"U", "O"} and all(isinstance(v, str) for v in [*classes, *y]):
-        classes, y = classes.astype(str), y.astype(str)  # pandas has texts as objects
+        y = y.astype(str if classes.dtype.kind == "U" else object)  # pandas has texts as objects
     kinds = {classes.dtype.kind, y.dtype.kind}
     same = len(kinds) == 1 or kinds <= {"i", "u"} or (classes.dtype.kind == "f" and kinds <= {"i", "u", "f"})
     require(same, f"y: labels of type {y.dtype}; those of this model are of type {classes.dtype}")

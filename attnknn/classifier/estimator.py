@@ -132,7 +132,7 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
     cluster : str or None, default=None
         Address of a Ray cluster, such as '10.0.0.1:6379' or 'auto', whose machines compute the neighbour statistics of
         a table; they must reach `storage`. Needs `pip install attnknn[cluster]`.
-    verbose : bool, default=False
+    verbose : bool or int, default=False
         Whether `fit` shows progress bars of the head's training on standard error; it ends before `max_iter` when the
         log-loss no longer falls.
     random_state : int, RandomState instance or None, default=None
@@ -196,7 +196,7 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
         "device": [str],
         "n_jobs": [Integral, None],
         "cluster": [str, None],
-        "verbose": ["boolean"],
+        "verbose": ["verbose"],
         "random_state": ["random_state"],
     }
 

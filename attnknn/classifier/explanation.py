@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.classifier.explanation_plot import plot_neighbours
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +89,12 @@ class Explanation:
             image: picture of the query.
         """
         lines = self.to_frame().query("query == @query and id >= 0").head(n)
+        require(n > 0, f"n: {n}; give 1 or more")
         require(len(lines) > 0, f"query: {query}; give a position below {len(self.predictions)}")
+        try:
+            images = None if images is None else {row: images[row] for row in lines["id"]}
+        except (KeyError, IndexError):
+            raise InputError("images: none for a neighbour's id; give one for each row of the memory") from None
         return plot_neighbours(lines, str(self.predictions[query]), self.probabilities[query].max(), images, image)
 
 

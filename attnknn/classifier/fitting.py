@@ -87,7 +87,7 @@ def fit_and_calibrate(
     def fit(i: int, name: str, epochs: int) -> FittedHead:
         strength, own = labelled(i)
         choice = {"parts": parts | NULL_SCORES[name], "epochs": epochs, "transition": _transition(noises[i])}
-        with epoch_progress(f"fit head, {name}", epochs, params["verbose"]) as show:
+        with epoch_progress(f"fit head, {name}", epochs, bool(params["verbose"])) as show:
             head, history = fit_head(own, **settings, **choice, progress=show)
         fitted = _calibrated(head, int(history[-1]["epoch"]), own, k, params, device, noises[i])
         return fitted._replace(strength=strength if name == "linear" else None)

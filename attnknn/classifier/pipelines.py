@@ -31,6 +31,8 @@ def novelty(estimator: Any, X: Any) -> np.ndarray:
 def _transformed(estimator: Any, X: Any) -> tuple[AttnKNNClassifier, Any]:
     """The classifier at the end, and its input."""
     estimator = getattr(estimator, "best_estimator_", estimator)
+    search = hasattr(estimator, "estimator") and not isinstance(estimator, AttnKNNClassifier)
+    require(not search, f"estimator: a {type(estimator).__name__} without a refitted best_estimator_; fit it first")
     if isinstance(estimator, Pipeline):
         transformers, last = estimator[:-1], estimator[-1]
         return _transformed(last, transformers.transform(X) if len(transformers) else X)

@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -19,7 +19,7 @@ from attnknn.core.files import display_name
 from attnknn.data.schema import as_floats
 
 TABLES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".parquet")  # names of files that `row_chunks` reads
-_SEPARATORS, _DETECT_LINES = ",;\t|", 50
+_SEPARATORS, _DETECT_LINES = ";\t|,", 50
 _NUMBERS = 0.9  # minimum share of numbers in labels for the others to be errors
 _CLASSES = 20  # maximum number of distinct numbers with fractions that are classes
 MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -74,7 +74,7 @@ def row_chunks(
     Args:
         source: path of a CSV file in UTF-8, which .gz may compress, or of a .parquet file; or an open CSV file.
         columns: names of all columns if the file has no header line.
-        separator: None for that of , ; tab | which splits the first lines alike, into most columns.
+        separator: None for `detect_separator`.
         comment: prefix of lines to skip; empty for none.
         missing: markers of missing values, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
@@ -104,8 +104,8 @@ def row_chunks(
             # Comments become empty lines, so that line numbers stay those of the file.
             lines = ("\n" if comment and line.startswith(comment) else line for line in _without_bom(file))
             if separator is None:
-                first = list(islice(lines, _DETECT_LINES))
-                separator, lines = detect_separator(first), chain(first, lines)
+                first = _first_lines(lines)
+                separator, lines = detect_separator(first, name), chain(first, lines)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows: list[tuple[int, list[str]]] = []
             empty = True
@@ -138,14 +138,27 @@ def _open(path: Path) -> Any:
     return gzip.open(path, "rt", encoding="utf-8") if path.suffix.lower() == ".gz" else path.open(encoding="utf-8")
 
 
-def detect_separator(lines: Sequence[str]) -> str:
-    """That of , ; tab | which splits all lines into equally many values, at least two and most; else a comma."""
+def _first_lines(lines: Iterator[str]) -> list[str]:
+    """Lines up to the 50th that is not empty."""
+    first, filled = [], 0
+    for line in lines:
+        first.append(line)
+        filled += bool(line.strip())
+        if filled == _DETECT_LINES:
+            break
+    return first
+
+
+def detect_separator(lines: Sequence[str], name: str = "") -> str:
+    """Tab for .tsv; else that of ; tab | , with most values in the first line, and as many in nine of ten."""
+    if name.lower().removesuffix(".gz").endswith(".tsv"):
+        return "\t"
     best, most = ",", 1
     for separator in _SEPARATORS:
         rows = [row for row in csv.reader(lines, delimiter=separator, skipinitialspace=True) if row]
-        counts = {len(row) for row in (rows[:-1] if len(lines) == _DETECT_LINES else rows)}  # the last may be cut off
-        if len(counts) == 1 and max(counts) > most:
-            best, most = separator, max(counts)
+        counts = [len(row) for row in (rows[:-1] if len(rows) >= _DETECT_LINES else rows)]  # the last may be cut off
+        if counts and counts[0] > most and counts.count(counts[0]) >= 0.9 * len(counts):
+            best, most = separator, counts[0]
     return best
 
 

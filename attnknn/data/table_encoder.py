@@ -15,10 +15,10 @@ from attnknn.data.schema import column_kinds, fit_schema
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Encode data frames of numbers, categories and missing values as numbers on one scale, as `attnknn fit` does.
 
-    Numbers are standardised, missing ones replaced by the median and marked by a column of their own. Texts, categories
-    and booleans are one-hot encoded, missing ones as a category; unknown ones are zeros, or those of rare categories in
-    tables of 1,000 rows or more. Columns of ids are left out. Dates, sentences and other ambiguous columns are refused
-    with what to do.
+    Numbers are standardised, missing ones replaced by the median and marked by a column of their own. Texts, columns of
+    pandas' categorical type and booleans are one-hot encoded, missing ones as a category; unknown ones are zeros, or
+    those of rare categories in tables of 1,000 rows or more. Columns of ids are left out. Dates, sentences and other
+    ambiguous columns are refused with what to do.
 
     Parameters
     ----------
@@ -61,14 +61,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the kinds of the columns, their scales and categories."""
-        frame = _as_texts(X, self.categories)
-        missing = [name for name in self.drop if name not in frame]
-        require(not missing, f"drop: no column {', '.join(missing)}; the table has {', '.join(frame.columns)}")
-        kinds = column_kinds(frame.drop(columns=list(self.drop)), self.numeric, self.categories)
-        self.schema_ = fit_schema(frame, kinds, np.ones(len(frame), bool), self.scale)
-        self.ids_ = self.schema_.ids
+        texts = [name for name in ("drop", "numeric", "categories") if isinstance(getattr(self, name), str)]
+        require(not texts, f"{', '.join(texts)}: a text; give a list of columns")
+        named = {*self.categories, *_categorical(X)} - {*self.drop, *self.numeric}
+        frame = _as_texts(X, named)
+        missing = [name for name in [*self.drop, *self.categories, *self.numeric] if name not in frame]
+        require(not missing, f"X: no column {', '.join(missing)}; it has {', '.join(frame.columns)}")
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
+        frame = frame.drop(columns=list(self.drop))
+        require(frame.shape[1] > 0, "drop: all columns; leave one")
+        kinds = column_kinds(frame, self.numeric, sorted(named))
+        self.schema_ = fit_schema(frame, kinds, np.ones(len(frame), bool), self.scale)
+        self.ids_ = self.schema_.ids
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -82,20 +87,31 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.asarray(self.schema_.features, dtype=object)
 
 
+def _categorical(X: Any) -> list[str]:
+    """Columns of pandas' categorical type."""
+    return [] if not isinstance(X, pd.DataFrame) else list(X.select_dtypes("category").columns)
+
+
 def _as_texts(X: Any, categories: Collection[str]) -> pd.DataFrame:
     """A data frame of numbers, and of texts in categories and where a column has others; NaN where missing."""
     require(isinstance(X, pd.DataFrame), f"X: {type(X).__name__}; give a pandas data frame with named columns")
     require(len(X) > 0, "X: no rows")
     require(all(isinstance(name, str) for name in X.columns), "X: column names that are no texts; rename them")
+    require(X.columns.is_unique, "X: two columns of the same name; rename one")
     columns = {}
     for name, column in X.items():
-        plain = (
-            name not in categories and pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-        )
-        if plain:
+        kind = getattr(column.dtype, "kind", "O")
+        require(kind not in "cm", f"X: column {name!r} is of type {column.dtype}; give numbers or texts")
+        numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+        if numeric and name not in categories:
             columns[name] = column.astype("float64" if column.isna().any() else column.dtype)
         else:
-            columns[name] = column.astype(object).map(str, na_action="ignore").where(column.notna(), np.nan)
+            columns[name] = column.astype(object).map(_text, na_action="ignore").where(column.notna(), np.nan)
     frame = pd.DataFrame(columns)
     frame.index = pd.Index([f"row {i}" for i in range(len(frame))])
     return frame
+
+
+def _text(value: Any) -> str:
+    """1.0 as 1, since pandas has whole numbers beside a missing value as floats."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -64,6 +64,10 @@ def test_plots(why: Explanation) -> None:
     heaviest = why.ids[1, why.weights[1].argmax()]
     np.testing.assert_array_equal(pictures.axes[1].images[0].get_array(), X[heaviest].reshape(8, 8))
     assert len(as_png(pictures)) > 2000
+    with pytest.raises(InputError, match="n: 0; give 1 or more"):
+        why.plot(0, n=0)
+    with pytest.raises(InputError, match="images: none for a neighbour's id"):
+        why.plot(0, images={})
     with pytest.raises(InputError, match="query: 7; give a position below 7"):
         why.plot(7)
 

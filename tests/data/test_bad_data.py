@@ -15,6 +15,7 @@ from PIL import Image
 from synthetic_models import tar
 
 from attnknn.core.errors import InputError
+from attnknn.data import read_csv
 from attnknn.data.download import download
 from attnknn.data.image_folder import list_images, pack_folder, read_images
 from attnknn.data.split import assign_parts, prepare
@@ -289,3 +290,21 @@ def test_arrays(changes: dict, line: str, tmp_path: Path) -> None:
         path.write_bytes(array) if isinstance(array, bytes) else np.save(path, array)
     source = {"kind": "arrays"} | {name: f"{name}.npy" for name in ("x", "y", *changes)}
     assert line in refused(source, tmp_path, mirror=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("a;b;c\n1,5;2,5;3\n", ";"),
+        ("1,5;2,5;3\n1,6;2,7;4\n", ";"),
+        ("a,b\n1,2\n", ","),
+        ("a\n1,5\n", ","),
+        ("\n" * 55 + "a;b\n1;2\n", ";"),
+        ("a|b\n" + "1|2\n" * 20 + "1|2|3\n", "|"),
+        ('a;b\n"x\ny;z";2\n', ";"),
+    ],
+)
+def test_separators(text, separator):
+    first = read_csv._first_lines(iter(text.splitlines(keepends=True)))
+    assert read_csv.detect_separator(first) == separator
+    assert read_csv.detect_separator(first, "t.tsv.gz") == "\t"

@@ -45,6 +45,15 @@ def test_columns_in_another_order_and_unknown_categories() -> None:
     assert (encoder.transform(FRAME.assign(city="Bern"))[:, columns] == 0).all()
 
 
+def test_whole_numbers_are_the_same_category_beside_a_missing_value() -> None:
+    frame = pd.DataFrame({"zip": pd.Categorical([1, 2, 3] * 20), "kind": [1, 2] * 30, "x": RNG.normal(size=60)})
+    encoder = TableEncoder(categories=["kind"]).fit(frame)
+    assert encoder.get_feature_names_out().tolist() == ["x", "zip = 1", "zip = 2", "zip = 3", "kind = 1", "kind = 2"]
+    other = frame.astype({"zip": float, "kind": float})
+    other.loc[0, "kind"] = None
+    np.testing.assert_array_equal(encoder.transform(other)[1:], encoder.transform(frame)[1:])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -53,6 +62,8 @@ def test_columns_in_another_order_and_unknown_categories() -> None:
         (lambda frame: frame.assign(age=np.inf), "column 'age' is inf"),
         (lambda frame: frame.to_numpy(), "X: ndarray; give a pandas data frame"),
         (lambda frame: frame[:0], "X: no rows"),
+        (lambda frame: pd.concat([frame, frame[["age"]]], axis=1), "two columns of the same name"),
+        (lambda frame: frame.assign(age=frame["age"] * 1j), "column 'age' is of type complex128"),
     ],
 )
 def test_frames_that_do_not_fit_are_refused(change, message) -> None:
@@ -61,8 +72,12 @@ def test_frames_that_do_not_fit_are_refused(change, message) -> None:
 
 
 def test_columns_to_decide_about_are_named() -> None:
-    with pytest.raises(InputError, match="drop: no column size"):
+    with pytest.raises(InputError, match="X: no column size"):
         TableEncoder(drop=["size"]).fit(FRAME)
+    with pytest.raises(InputError, match="drop: a text; give a list"):
+        TableEncoder(drop="age").fit(FRAME)
+    with pytest.raises(InputError, match="drop: all columns"):
+        TableEncoder(drop=list(FRAME)).fit(FRAME)
     with pytest.raises(InputError, match="holds dates"):
         TableEncoder().fit(FRAME.assign(day=pd.Timestamp("2020-01-01")))
 

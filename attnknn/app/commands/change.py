@@ -160,12 +160,12 @@ def _named_rows(
             column, equals, value = str(where).partition("=")
             require(bool(equals), f"--where: {where}; give column=value")
             tables = [model.examples.table, None if model.cases is None else model.cases.examples.table]
-            columns = {} if tables[0] is None else {str(name): tables[0][name].to_numpy(str) for name in tables[0]}
-            names = ", ".join(columns) or "none"
-            require(column in columns, f"--where: no stored column {column!r} (there are {names})")
-            chosen = columns[column] == value
-            cases = None if tables[1] is None else tables[1][column].to_numpy(str) == value
-        require(bool(chosen.any()), f"{'--where' if label is None else '--label'}: no row of {where or label}")
+            names = [] if tables[0] is None else list(map(str, tables[0]))
+            require(column in names, f"--where: no stored column {column!r} (there are {', '.join(names) or 'none'})")
+            chosen, cases = (None if table is None else (table[column] == value).to_numpy(bool) for table in tables)
+            assert chosen is not None, "the memory has this column"
+        named = bool(chosen.any()) or (cases is not None and bool(cases.any()))
+        require(named, f"{'--where' if label is None else '--label'}: no row of {where or label}")
         return rows.ids[chosen].tolist(), cases
     check_stdin(ids)
     piped = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace").split() if "-" in ids else []

@@ -41,7 +41,11 @@ def evaluate(
     Labels of pictures are the names of the folders that hold them, unless --rows is given.
     """
     inputs = inputs or []
-    unused = [name for name, value in {"--target": target, "--rows": rows}.items() if value is not None]
+    unused = [
+        name
+        for name, value in {"--target": target, "--rows": rows, "--separator": separator}.items()
+        if value is not None
+    ]
     require(bool(inputs) or not unused, f"{', '.join(unused)}: of labelled rows; name their file, or leave it out")
     require(plot is None or plot.suffix.lower() == ".png", f"--plot: {plot}; give a .png file")
     picture = check_output(plot, model, [*inputs, *([str(rows)] if rows else [])], force, "--plot")
@@ -71,8 +75,8 @@ def evaluate(
 
 def _read(
     model: "Model", inputs: list[str], target: str | None, rows: Path | None
-) -> tuple["np.ndarray", "np.ndarray", int]:
-    """Vectors and labels of the inputs, and how many of the rows are in the memory."""
+) -> tuple["np.ndarray", "np.ndarray", int | None]:
+    """Vectors and labels of the inputs, and how many of the rows are in the memory; None of a table."""
     import numpy as np
 
     from attnknn.app.model.inputs import Pictures
@@ -94,7 +98,7 @@ def _read(
         texts = batch_labels(model, batches, target, rows)
     x = np.concatenate(vectors)
     in_memory = isinstance(model.classifier.memory_, Memory)
-    return x, model.parse_labels(texts), int(model.in_memory(x).sum()) if in_memory else 0
+    return x, model.parse_labels(texts), int(model.in_memory(x).sum()) if in_memory else None
 
 
 def _test_cases(model: "Model", folder: Path) -> tuple["np.ndarray", "np.ndarray", int]:

@@ -234,6 +234,7 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
         InputError: the file, the column or a label is missing.
     """
     if path.suffix.lower() == ".npy":
+        require(column is None, f"--target {column}: {path.name} holds labels alone; leave it out")
         labels = load_array(path)
         valid = labels.ndim == 1 and labels.dtype.kind in "iuUb"
         require(valid, f"{path}: {labels.dtype} of shape {labels.shape}; expected integers or strings (rows,)")

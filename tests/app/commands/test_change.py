@@ -205,6 +205,25 @@ def test_test_cases_of_a_person_are_forgotten_too(tmp_path: Path) -> None:
     )
 
 
+def test_persons_beside_rows_without_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=90), "b": rng.normal(size=90), "kind": ["x", "y", "z"] * 30})
+    frame["person"] = [None if i % 5 == 0 else f"P{i // 2:02d}" for i in range(90)]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    model, weights = tmp_path / "m", ("--weights", "uniform", "--test", 0.3)
+    succeeded("fit", tmp_path / "rows.csv", "--target", "kind", "--store", "person", "-o", model, *weights)
+    for value in ("P", "n", "nan", ""):
+        assert f"no row of person={value}" in refused("forget", model, "--where", f"person={value}")
+    loaded = Model.load(model)
+    alone = sorted(set(loaded.cases.examples.table["person"].dropna()) - set(loaded.examples.table["person"].dropna()))
+    both = sorted(set(loaded.cases.examples.table["person"].dropna()) & set(loaded.examples.table["person"].dropna()))
+    for person in (alone[0], both[0]):
+        out = json.loads(succeeded("forget", model, "--where", f"person={person}", "--json"))
+        assert out["test_cases"] == (loaded.cases.examples.table["person"] == person).sum() > 0
+        assert len(out["forgotten"]) == (loaded.examples.table["person"] == person).sum()
+        assert not any(person.encode() in path.read_bytes() for path in model.rglob("*.csv"))
+
+
 def test_labels_that_only_look_like_others_are_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     z = save_npy(tmp_path / "z.npy", rng.normal(size=(60, 2)))
