@@ -125,9 +125,7 @@ def forget(
         with changing(model) as loaded:
             receipt_of: dict[str, Any] = {"model": str(model), "before": _digest(model)}
             removed, cases = _named_rows(loaded, ids, label, where)
-            n_cases = len(loaded.cases.labels) if loaded.cases is not None else 0
-            loaded.forget(removed, cases)
-            n_cases -= len(loaded.cases.labels) if loaded.cases is not None else 0
+            n_cases = loaded.erase(removed, cases)
             size = len(loaded.classifier.memory_)
             receipt_of |= {"forgotten": removed, "test_cases": n_cases, "rows": size}
             if draft is not None:  # before the model is saved, so that a full or read-only disk changes nothing

@@ -145,22 +145,31 @@ class Model:
         self._drop_cases()
         return self.classifier._added_ids.tolist()
 
-    def forget(self, ids: Sequence[int], cases: np.ndarray | None = None) -> None:
-        """Remove rows from the memory, test cases that are identical to one of them, and those of `cases`: bool (M,).
-
-        Raises:
-            InputError: an id is not in the memory, or fewer than two rows would be left.
-        """
+    def forget(self, ids: Sequence[int]) -> None:
+        """Remove rows from the memory; raise InputError if an id is not in it, or fewer than two would be left."""
         if not isinstance(self.classifier.memory_, Memory):  # a table, which has no examples
             self.classifier.forget(list(ids))
             return
         remaining = np.delete(np.arange(len(self.memory)), self.positions(ids))
-        before = self.cases_in_memory()
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
-        gone = before & ~self.cases_in_memory()
-        self._take_cases(~gone if cases is None else ~(gone | cases))
         self._drop_cases()
+
+    def erase(self, ids: Sequence[int], cases: np.ndarray | None = None) -> int:
+        """`forget` with test cases that are identical to one of the rows, and those of `cases`, bool (M,).
+
+        Returns:
+            The number of these test cases.
+        """
+        if self.cases is None or not isinstance(self.classifier.memory_, Memory):
+            self.forget(ids)
+            return 0
+        before, own = self.cases_in_memory(), self.cases
+        self.forget(ids)
+        self.cases = own
+        gone = before & ~self.cases_in_memory() | ~np.isin(own.labels, self.classifier.classes_)
+        self._take_cases(~gone if cases is None else ~(gone | cases))
+        return len(own.labels) - (0 if self.cases is None else len(self.cases.labels))
 
     def keep(self, n_rows: int, by: str) -> None:
         """Forget all but n rows of the memory; see `AttnKNNClassifier.keep`."""
