@@ -31,6 +31,13 @@ _LABELS = {"U": str, "O": str, "i": int, "u": int, "f": float}  # a label of a t
 _MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, relabelling is reported
 
 
+def _same_number(a: str, b: str) -> bool:
+    try:
+        return float(a) == float(b)
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True)
 class Cases:
     """Labelled test rows, in neither the memory nor the rows that the head was fitted on."""
@@ -121,8 +128,12 @@ class Model:
         except (KeyError, ValueError):
             raise InputError(f"label {names}: of another type than the classes of this model, {listed}") from None
         for text, label in parsed.items():  # 02 may be meant as another class than 2
-            require(label == label, f"label {text}: not a number; give the new class another")
-            require(str(label) == text, f"label {text}: write {label} if this is meant")
+            finite = not isinstance(label, float) or np.isfinite(label)
+            require(bool(finite), f"label {text}: not a finite number; give the new class another")
+            same = [name for name in classes if _same_number(name, text)]
+            require(
+                str(label) == text and not same, f"label {text}: write {same[0] if same else label} if this is meant"
+            )
         classes |= parsed
         return np.array([classes[text] for text in texts], dtype=None if unknown else self.classifier.classes_.dtype)
 

@@ -227,12 +227,17 @@ def test_persons_beside_rows_without_one(tmp_path: Path) -> None:
 def test_labels_that_only_look_like_others_are_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     z = save_npy(tmp_path / "z.npy", rng.normal(size=(60, 2)))
-    for dtype, texts in ((int, ["02", "1_0", " 9"]), (float, ["nan", "1.5", "2"])):
+    for dtype, texts in ((int, ["02", "1_0", " 9"]), (float, ["nan", "inf", "1.5", "2"])):
         model = AttnKNNClassifier(weights="uniform", n_neighbors=3).fit(np.load(z), np.arange(60).astype(dtype) % 3)
         model.save(tmp_path / dtype.__name__)
         for text in texts:
             refused("add", tmp_path / dtype.__name__, z, "--label", text, "--new-classes")
         assert len(Model.load(tmp_path / dtype.__name__).memory) == 60
+    save_npy(tmp_path / "y.npy", np.arange(60) % 3)
+    succeeded("fit", z, "--rows", tmp_path / "y.npy", "-o", tmp_path / "texts", "--weights", "uniform", "--test", 0)
+    for text in ("02", "1.0", " 1"):
+        assert "write" in refused("add", tmp_path / "texts", z, "--label", text, "--new-classes")
+    succeeded("add", tmp_path / "texts", z, "--label", "3", "--new-classes")
 
 
 def test_add_within_a_budget(copied: Path) -> None:
