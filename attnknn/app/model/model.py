@@ -12,13 +12,14 @@ from typing import Any, Self, cast
 import numpy as np
 import pandas as pd
 
+from attnknn.app.model.answers import to_records
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Pictures, Vectors, load_input, save_input
+from attnknn.app.model.labels import parse_labels
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.explanation import Explanation
 from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
-from attnknn.classifier.predict import FAR
 from attnknn.core.artifacts import check_array
 from attnknn.core.duplicates import first_identical, mostly_duplicates
 from attnknn.core.errors import InputError, require
@@ -27,15 +28,7 @@ from attnknn.index.validation import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
 DECISIONS = ("keep", "relabel", "forget")  # about a label that may be wrong
-_LABELS = {"U": str, "O": str, "i": int, "u": int, "f": float}  # a label of a type of array from a text
 _MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, relabelling is reported
-
-
-def _same_number(a: str, b: str) -> bool:
-    try:
-        return float(a) == float(b)
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -116,26 +109,8 @@ class Model:
             self.input = replace(cast(Any, self.input), layout={**cast(Any, self.input).layout, **layout})
 
     def parse_labels(self, texts: Sequence[str], new_classes: bool = False) -> np.ndarray:
-        """Labels of the classifier's type from strings; InputError if one is no class, unless new ones are allowed."""
-        classes, kind = {str(label): label for label in self.classifier.classes_}, self.classifier.classes_.dtype.kind
-        unknown = sorted({text for text in texts if text not in classes})
-        listed = ", ".join(list(classes)[:20]) + (", …" if len(classes) > 20 else "")
-        names = ", ".join(unknown[:5])
-        require(new_classes or not unknown, f"label {names}: not a class of this model; its classes are {listed}")
-        require("" not in unknown, "label: empty; give the new class a name")
-        try:
-            parsed = {text: _LABELS[kind](text) for text in unknown}
-        except (KeyError, ValueError):
-            raise InputError(f"label {names}: of another type than the classes of this model, {listed}") from None
-        for text, label in parsed.items():  # 02 may be meant as another class than 2
-            finite = not isinstance(label, float) or np.isfinite(label)
-            require(bool(finite), f"label {text}: not a finite number; give the new class another")
-            same = [name for name in classes if _same_number(name, text)]
-            require(
-                str(label) == text and not same, f"label {text}: write {same[0] if same else label} if this is meant"
-            )
-        classes |= parsed
-        return np.array([classes[text] for text in texts], dtype=None if unknown else self.classifier.classes_.dtype)
+        """Labels of the classifier's type from strings; see `labels.parse_labels`."""
+        return parse_labels(texts, self.classifier.classes_, new_classes)
 
     def add(self, batches: Sequence[Batch], labels: np.ndarray, balanced: bool = False) -> list[int]:
         """Add rows to the memory, all or none, and return their ids; weights as in `AttnKNNClassifier.partial_fit`."""
@@ -296,55 +271,8 @@ class Model:
         return vectors if names is None else pd.DataFrame(vectors, columns=names)
 
     def answers(self, explanation: Explanation, shown: int = 8, row_id: int | None = None) -> list[dict[str, Any]]:
-        """Convert an explanation to one JSON-serialisable dict a query.
-
-        Args:
-            explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
-            shown: number of neighbours to list, largest weight first.
-            row_id: id of a neighbour to list in any case, last.
-        """
-        c = self.classifier
-        percentiles, usual = explanation.distance_percentiles, c.usual_distances_
-        sets = c.sets_from_proba(explanation.probabilities, 0.1, percentiles)
-        classes = c.classes_.tolist()
-        null = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}[c.null_scores_]
-        answers = []
-        for i, probs in enumerate(explanation.probabilities):
-            ids, weights, distances = explanation.ids[i], explanation.weights[i], explanation.distances[i]
-            order = [j for j in np.argsort(-weights, kind="stable") if ids[j] >= 0]
-            listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
-            rest = [j for j in order if j not in listed]
-            labels, given_labels = explanation.labels[i], explanation.given_labels[i]
-            columns = (ids, labels, given_labels, distances, weights, explanation.shares[i], explanation.added[i])
-            rows = zip(*(column[listed].tolist() for column in columns), strict=True)
-            names = ("id", "label", "given_label", "distance", "weight", "share", "added")
-            nearest = {
-                "distance": float(distances[0]),
-                "usual": float(np.median(usual)) if len(usual) else 0.0,
-                "percentile": float(percentiles[i]),
-                "far": bool(percentiles[i] >= FAR),
-            }
-            answers.append(
-                {
-                    "prediction": classes[probs.argmax()],
-                    "confidence": float(probs.max()),
-                    "abstains": bool(probs.max() < c.abstain),
-                    "set": [classes[j] for j in np.flatnonzero(sets[i])],
-                    "probabilities": [
-                        {"label": classes[j], "p": float(probs[j])} for j in np.argsort(-probs, kind="stable")
-                    ],
-                    "nearest": nearest if len(usual) else None,
-                    "novelty": float(p_value) if np.isfinite(p_value := explanation.novelty[i]) else None,
-                    "neighbours": [dict(zip(names, row, strict=True)) for row in rows],
-                    "rest": {"count": len(rest), "weight": float(weights[rest].sum())},
-                    "null": {
-                        "of": null,
-                        "weight": float(explanation.null[i].sum()),
-                        "share": float(explanation.null_share[i]),
-                    },
-                }
-            )
-        return answers
+        """One JSON-serialisable dict a query; see `answers.to_records`."""
+        return to_records(self.classifier, explanation, shown, row_id)
 
     def counterfactuals(self, vectors: Any = None, ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
         """Counterfactual of each prediction as a JSON-serialisable dict.
