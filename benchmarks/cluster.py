@@ -44,7 +44,7 @@ def write_models(folder: Path, images: Path) -> None:
     pixels = np.stack([np.asarray(Image.open(path).convert("RGB")).transpose(2, 0, 1) for path in paths])
     encoder.fit_normalisation(pixels)
     encoder.save(folder / "encoder")
-    embed_images(folder / "encoder", paths, str(folder / "sample"))
+    embed_images(str(folder / "encoder"), None, paths, str(folder / "sample"))
     table = pyarrow.parquet.read_table(folder / "sample")
     np.save(folder / "z.npy", np.stack(table["vector"].to_numpy()))
     np.save(folder / "y.npy", np.array(table["label"].to_pylist()))
@@ -77,7 +77,7 @@ def measure(threads: int, repeats: int, images: int, folder: str = "") -> list[d
             address = cluster.address if cluster else None
             vectors, answers = work / f"vectors-{workers}", work / f"answers-{workers}"
             start = time.perf_counter()
-            embed_images(work / "encoder", paths, str(vectors), address)
+            embed_images(str(work / "encoder"), None, paths, str(vectors), address)
             embedded = time.perf_counter()
             predict_table(work / "model", str(vectors), str(answers), cluster=address)
             seconds = {"embed_s": embedded - start, "predict_s": time.perf_counter() - embedded}

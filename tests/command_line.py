@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner, Result
@@ -39,3 +40,8 @@ def refused(*arguments: object, stdin: str | None = None) -> str:
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("error: ")
     return line
+
+
+def embed(folder: Path, images: Path) -> tuple[object, ...]:
+    """Arguments of `attnknn embed` with the encoder in `folder`."""
+    return "embed", images, "--encoder", folder / "encoder"

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnknn.app.model.inputs import Pictures, Vectors
+from attnknn.app.model.embedders import open_embedder
+from attnknn.app.model.inputs import Vectors
 from attnknn.app.model.model import Model
 from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
-from attnknn.encoder.encoder import Encoder, embed
 
 try:
     import pyarrow as pa
@@ -44,15 +44,18 @@ class Source(NamedTuple):
     stop: int = 0
 
 
-def embed_images(encoder: Path, images: Sequence[Path], folder: str, cluster: str | None = None) -> None:
-    """Write the columns `vector`, `label` (name of the image's folder) and `path` of images."""
+def embed_images(
+    encoder: str, weights: Path | None, images: Sequence[Path], folder: str, cluster: str | None = None
+) -> None:
+    """Write the columns `vector`, `label` (name of the image's folder) and `path` of images; see `open_embedder`."""
     paths = [absolute(path) for path in images]
     pieces = [tuple(paths[start : start + _IMAGES]) for start in range(0, len(paths), _IMAGES)]
-    files = (encoder / name for name in ("weights.safetensors", "config.json"))
+    encoder = encoder if ":" in encoder else os.path.realpath(encoder)
+    files = open_embedder(encoder, weights).files
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     states = [_state(path) for path in paths]
     job = {"encoder": digest, "images": _digest([*pieces, states])}
-    _write_parts(partial(_embed_block, str(encoder.resolve())), pieces, folder, job, cluster, "embed")
+    _write_parts(partial(_embed_block, encoder, weights and weights.resolve()), pieces, folder, job, cluster, "embed")
 
 
 def predict_table(
@@ -122,14 +125,11 @@ def _write_part(compute: Callable[[Any], dict[str, Any]], folder: str, task: tup
     system.move(draft, f"{root}/{part}")
 
 
-@lru_cache(1)
-def _pictures(encoder: str) -> Pictures:
-    return Pictures(Encoder.load(Path(encoder))[0])
+_embedder = lru_cache(1)(open_embedder)
 
 
-def _embed_block(encoder: str, paths: tuple[str, ...]) -> dict[str, Any]:
-    pictures = _pictures(encoder)
-    z, _ = embed(pictures.encoder, np.stack([pictures.read(Path(path)) for path in paths]))
+def _embed_block(encoder: str, weights: Path | None, paths: tuple[str, ...]) -> dict[str, Any]:
+    z = _embedder(encoder, weights)([Path(path) for path in paths])
     return {"vector": to_arrow(z), "label": [Path(path).parent.name for path in paths], "path": list(paths)}
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
@@ -34,7 +34,7 @@ from attnknn.classifier.novelty import fit_novelty
 from attnknn.classifier.predict import PredictMixin
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.saving import SaveMixin
-from attnknn.classifier.scaling import fit_scaling, refuse_dwarfing, to_vectors
+from attnknn.classifier.scaling import as_dense, fit_scaling, refuse_dwarfing, to_vectors
 from attnknn.core.artifacts import BANK
 from attnknn.core.device import limit_threads, resolve_device
 from attnknn.core.duplicates import first_identical, mostly_duplicates, split_groups
@@ -432,6 +432,11 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
         X, y = self._validated(*held_out, reset=False, ensure_min_samples=2)
         return self._vectors(X), self._encode_labels("held_out", y)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _validated_labelled(self, X: Any, y: Any, rows: int, **options: Any) -> tuple[np.ndarray, np.ndarray]:
         X, y = self._validated(X, y, ensure_min_samples=rows, **options)
         with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
@@ -445,7 +450,8 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
         )
         with np.errstate(over="ignore", invalid="ignore"):
             try:
-                checked = validate_data(self, *arrays, dtype=[np.float64, np.float32], **options)
+                X = as_dense(arrays[0])
+                checked = validate_data(self, X, *arrays[1:], dtype=[np.float64, np.float32], **options)
             except OverflowError as error:  # of Python's whole numbers
                 raise ValueError(f"X: {error}; give numbers below {LARGEST:g}") from None
         missing = len(arrays) > 1 and any(label is None for label in checked[1])

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from attnknn.core.errors import InputError, require
 from attnknn.data.outliers import DWARFS, dwarfing_value
 
 _ROWS = 65_536
+_MOST_VALUES = 2**27  # of a sparse matrix made dense: 1 GiB
 
 
 def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
@@ -24,6 +27,16 @@ def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
     squares = np.concatenate([(((block - origin) / power) ** 2).sum(1) for block in _blocks(X)])
     unit = power * math.sqrt(float(squares.mean()))
     return origin, unit if unit > 0 else 1.0
+
+
+def as_dense(X: Any) -> Any:
+    """Convert a sparse matrix to an array of at most `_MOST_VALUES` values; return anything else as it is."""
+    if not issparse(X):
+        return X
+    size = "×".join(map(str, X.shape))
+    limit = f"at most {_MOST_VALUES:,} values are made dense; reduce its columns first, as by TruncatedSVD"
+    require(math.prod(X.shape) <= _MOST_VALUES, f"X: sparse, {size}; {limit}")
+    return X.toarray()
 
 
 def refuse_dwarfing(X: np.ndarray, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> None:

@@ -190,6 +190,19 @@ def decode(
 
 
 @contextmanager
+def open_picture(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file; raise InputError if it cannot be read."""
+    try:
+        file = path.open("rb")
+    except ValueError:
+        raise InputError("a path contains a NUL character; correct it") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from None
+    with file:
+        yield file
+
+
+@contextmanager
 def _readable(archive: Path) -> Iterator[None]:
     """Convert errors of a damaged archive, which any read may raise, to an InputError."""
     try:

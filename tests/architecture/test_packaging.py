@@ -53,7 +53,7 @@ def dist_info(wheel: Path, file: str) -> str:
 
 def test_it_says_what_it_needs_and_what_its_extras_bring(wheel: Path) -> None:
     about = dist_info(wheel, "METADATA")
-    extras = {"bench", "cluster", "dev", "docs", "lance", "pipeline", "serve", "tables"}
+    extras = {"bench", "cluster", "dev", "docs", "lance", "onnx", "pipeline", "serve", "tables"}
     assert set(re.findall(r"Provides-Extra: (\w+)", about)) == extras
     assert "License-Expression: MIT" in about
     assert "attnknn = attnknn.app.cli:app" in dist_info(wheel, "entry_points.txt")

@@ -78,7 +78,7 @@ def test_shell_lines_end_well(pages: str, prepared: Path, monkeypatch: pytest.Mo
     lines = [line for page in ROOT.glob(pages) for line in lines_of(page)]
     assert len(lines) >= 6
     # A page is no script: what one line makes another may come before, and several pages make the same.
-    for line in sorted(lines, key=lambda line: not line.startswith("fit ")):
+    for line in sorted(lines, key=lambda line: (not line.startswith("embed "), not line.startswith("fit "))):
         options = ["--weights", "distance"] if line.startswith("fit ") else []
         options += ["--force"] if " -o " in line else []
         result = CliRunner().invoke(app, [*shlex.split(line), *options], input=(prepared / "new.csv").read_text())

@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
-from attnknn.classifier import fitting
+from attnknn.classifier import fitting, scaling
 from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.predict import FAR
@@ -66,7 +66,8 @@ def changed(model: AttnKNNClassifier, memory: Memory) -> AttnKNNClassifier:
     return other
 
 
-WEIGHT_CHECK = "check_sample_weight_equivalence_on_dense_data"
+ONE_NEIGHBOUR = "a row of weight 2 is one neighbour, and one row of a fold"
+WEIGHT_CHECKS = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
 @parametrize_with_checks(
@@ -75,7 +76,7 @@ WEIGHT_CHECK = "check_sample_weight_equivalence_on_dense_data"
         AttnKNNClassifier(weights="distance", metric="cosine", calibration="vector"),
         AttnKNNClassifier(5, weights="uniform", calibration=None, prior=0.01),
     ],
-    expected_failed_checks=lambda _: {WEIGHT_CHECK: "a row of weight 2 is one neighbour, and one row of a fold"},
+    expected_failed_checks=lambda _: dict.fromkeys(WEIGHT_CHECKS, ONE_NEIGHBOUR),
 )
 def test_estimator_checks(estimator, check) -> None:
     check(estimator)
@@ -770,6 +771,18 @@ def test_the_regression_of_a_memory_is_fitted_through_the_matrix(mislabelled, tm
         for fitted in (memory, AttnKNNClassifier.load(tmp_path / "n").memory_):  # labels of added rows are right
             expected = forward_regression(z, likelihood, np.ones(600), memory.strength or 0)
             np.testing.assert_allclose(fitted.linear_classifier().coef, expected[0], atol=1e-6)
+
+
+def test_sparse_input_is_made_dense_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = load_digits(return_X_y=True)
+    dense = AttnKNNClassifier(max_iter=3, random_state=0).fit(X[:300], y[:300])
+    sparse = AttnKNNClassifier(max_iter=3, random_state=0).fit(csr_array(X[:300]), y[:300])
+    np.testing.assert_array_equal(sparse.predict_proba(csr_array(X[300:400])), dense.predict_proba(X[300:400]))
+    sparse.partial_fit(csr_array(X[300:302]), y[300:302])
+    assert sparse.explain(csr_array(X[300:301])).ids[0, 0] == 300
+    monkeypatch.setattr(scaling, "_MOST_VALUES", 64 * 300 - 1)
+    with pytest.raises(ValueError, match=r"X: sparse, 300×64; at most 19,199 values .* TruncatedSVD"):
+        sparse.fit(csr_array(X[:300]), y[:300])
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,15 @@ def add(
     with changing(model) as loaded:
         import numpy as np
 
+        from attnknn.app.model.inputs import Vectors
+
         fitted = loaded.input
         loaded.read_with(layout_of(separator))
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         if label is not None:
-            texts = [label] * sum(len(batch.names) for batch in batches)
+            texts, columns = [label] * sum(len(batch.names) for batch in batches), None
         else:
-            texts = batch_labels(loaded, batches, target, rows)
+            texts, columns = batch_labels(loaded, batches, target, rows)
         unknown = sorted(set(texts) - set(map(str, loaded.classifier.classes_)))
         try:
             labels = loaded.parse_labels(texts, new_classes)
@@ -73,7 +75,10 @@ def add(
         held_out = ~loaded.cases_in_memory()
         if target is not None and rows is None:
             batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
-        ids = loaded.add(batches, labels, balanced)
+        beside = None
+        if rows is not None and columns is not None and isinstance(loaded.input, Vectors):
+            beside = loaded.input.beside(columns, rows.parent)
+        ids = loaded.add(batches, labels, balanced, beside)
         loaded.input = fitted
         outside = ~loaded.cases_in_memory()
         accuracy: list[float] = []

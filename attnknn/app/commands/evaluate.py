@@ -95,7 +95,7 @@ def _read(
     if pictures and rows is None:
         texts = folder_labels([name for batch in batches for name in batch.names])
     else:
-        texts = batch_labels(model, batches, target, rows)
+        texts, _ = batch_labels(model, batches, target, rows)
     x = np.concatenate(vectors)
     in_memory = isinstance(model.classifier.memory_, Memory)
     return x, model.parse_labels(texts), int(model.in_memory(x).sum()) if in_memory else None

@@ -19,6 +19,9 @@ def fit(
         None,
         help="For vectors: a CSV file with a row for each, shown with the answers, or a .npy file of labels.",
     ),
+    pictures: str = typer.Option(
+        "", help="For vectors: the column of --rows that names files of pictures to show, relative to that file."
+    ),
     encoder: Path = typer.Option(
         None, help="For pictures and splits: the folder of an encoder, such as models/encoder/digits/42."
     ),
@@ -73,6 +76,7 @@ def fit(
             test=test,
             seed=seed,
             stored=store,
+            pictures=pictures,
             n_neighbors=neighbours,
             weights=weights,
             metric=metric,
@@ -104,6 +108,13 @@ def fit(
         typer.echo(f"duplicates, which are {split}: {counts}")
     if summary["test_duplicates"]:
         typer.echo(f"test rows that are identical to rows in memory: {summary['test_duplicates']:,}")
+    if summary["seen_by_encoder"]:
+        typer.echo(
+            f"warning: {summary['seen_by_encoder']:,} of the pictures trained this encoder, with their labels: they "
+            "are nearer to their class than new ones, and the scores too good. Fit the encoder's split (data/split/…), "
+            "of which rows were kept out, or other pictures",
+            err=True,
+        )
     if summary["test"]:
         metrics = f"accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}, ECE {summary['ece']:.3f}"
         as_given = " (of the labels as given)" if label_noise else ""

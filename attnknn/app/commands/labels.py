@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 from attnknn.core.errors import require
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from attnknn.app.model.inputs import Batch
     from attnknn.app.model.model import Model
 
 
-def batch_labels(model: "Model", batches: list["Batch"], target: str | None, rows: Path | None) -> list[str]:
-    """The label of each row, as text.
+def batch_labels(
+    model: "Model", batches: list["Batch"], target: str | None, rows: Path | None
+) -> tuple[list[str], "pd.DataFrame | None"]:
+    """The label of each row, as text, and the other columns of `rows`, if any.
 
     Args:
         target: column of the labels in the batches, or in `rows`.
@@ -24,9 +28,9 @@ def batch_labels(model: "Model", batches: list["Batch"], target: str | None, row
     if rows is not None:
         from attnknn.app.model.labelled_rows import read_labels
 
-        file_labels, _ = read_labels(rows, target, getattr(model.input, "layout", {}))
+        file_labels, columns = read_labels(rows, target, getattr(model.input, "layout", {}))
         require(len(file_labels) == len(names), f"{rows}: {len(file_labels)} labels for {len(names)} rows")
-        return list(file_labels)
+        return list(file_labels), columns
     labels: list[str] = []
     for batch in batches:
         require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
@@ -34,7 +38,7 @@ def batch_labels(model: "Model", batches: list["Batch"], target: str | None, row
         column = batch.values[target]
         require(not column.isna().any(), f"{column.isna().idxmax()}: no label in column {target!r}; add one")
         labels += column.tolist()
-    return labels
+    return labels, None
 
 
 def folder_labels(names: list[str]) -> list[str]:

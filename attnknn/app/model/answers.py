@@ -8,6 +8,8 @@ from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.explanation import Explanation
 from attnknn.classifier.predict import FAR
 
+_CLASSES = 4  # listed of the null neighbours
+
 
 def to_records(c: AttnKNNClassifier, explanation: Explanation, shown: int, row_id: int | None) -> list[dict[str, Any]]:
     """Convert an explanation to one JSON-serialisable dict a query.
@@ -55,6 +57,10 @@ def to_records(c: AttnKNNClassifier, explanation: Explanation, shown: int, row_i
                     "of": null,
                     "weight": float(explanation.null[i].sum()),
                     "share": float(explanation.null_share[i]),
+                    "classes": [
+                        {"label": classes[j], "weight": float(explanation.null[i, j])}
+                        for j in np.argsort(-explanation.null[i], kind="stable")[:_CLASSES]
+                    ],
                 },
             }
         )

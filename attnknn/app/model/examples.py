@@ -26,15 +26,15 @@ class Examples:
         return type(self)(table, None if self.images is None else self.images[rows])
 
     def append(self, more: Self, count: int) -> Self:
-        """Concatenate with the `count` rows of `more`; columns missing there are empty."""
+        """Concatenate with the `count` rows of `more`; columns and images missing there are empty."""
         table = self.table
         if table is not None:
             new = pd.DataFrame(index=range(count)) if more.table is None else more.table
             table = pd.concat([table, new.reindex(columns=table.columns)], ignore_index=True)
         images = self.images
         if images is not None:
-            assert more.images is not None
-            images = np.concatenate([images, more.images])
+            blank = np.full((count, *images.shape[1:]), 127, images.dtype)
+            images = np.concatenate([images, blank if more.images is None else more.images])
         return type(self)(table, images)
 
     def columns(self, row: int) -> dict[str, str | None]:

@@ -34,6 +34,7 @@ def fit_model(
     test: float = 0.1,
     seed: int = 0,
     stored: Sequence[str] = (),
+    pictures: str = "",
     **params: Any,
 ) -> tuple[Model, dict[str, Any]]:
     """Fit a model and score it on held-out rows.
@@ -51,19 +52,20 @@ def fit_model(
             every label is a class, continuous numbers too.
         test: share of the rows of each class to hold out; ignored for a split and for a folder test/.
         stored: columns of a table to store beside its rows, and not to learn from.
+        pictures: column of `rows` with the files of pictures to show, relative to it.
         seed: for the held-out rows; also the classifier's `random_state`.
         params: of `AttnKNNClassifier`.
 
     Returns:
-        The model, and a dict with the numbers of rows in the memory (`memory`), `classes`, held-out rows (`test`) and
-        labels of the memory that were corrected (`labels_corrected`), T of `label_noise`, the columns left out as ids
-        (`left_out`), `duplicate_counts`, `mostly_duplicates` and, if rows were held out, their `metrics.scores`, or the
-        reason why none were (`no_test`).
+        The model, and a dict with the numbers of rows in the memory (`memory`), `classes`, held-out rows (`test`),
+        labels of the memory that were corrected (`labels_corrected`) and pictures that trained the encoder with their
+        labels (`seen_by_encoder`), T of `label_noise`, the columns left out as ids (`left_out`), `duplicate_counts`,
+        `mostly_duplicates` and, if rows were held out, their `metrics.scores`, or the reason why none were (`no_test`).
 
     Raises:
         InputError: an argument is missing or does not fit the source.
     """
-    data = load_rows(source, target, rows, encoder, layout, drop, numeric, categories, test, seed, stored)
+    data = load_rows(source, target, rows, encoder, layout, drop, numeric, categories, test, seed, stored, pictures)
     model, summary = _fit_and_score(data, seed, params)
     if test and not summary["test"]:
         summary["no_test"] = _why_no_test(data, test)
@@ -90,7 +92,11 @@ def _fit_and_score(data: LabelledRows, seed: int, params: dict[str, Any]) -> tup
     memory = cast(Memory, classifier.memory_)
     test = np.flatnonzero(data.is_test & np.isin(labels, classes))
     summary: dict[str, Any] = {
-        **{"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": list(data.left_out)},
+        "memory": n_rows,
+        "classes": len(classes),
+        "test": len(test),
+        "left_out": list(data.left_out),
+        "seen_by_encoder": data.seen,
         **duplicate_counts(data.first, labels, data.is_test),
         "labels_corrected": int((memory.y != memory.given_y).sum()),
         "label_noise": None if classifier.transition_ is None else classifier.transition_.tolist(),

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 import pandas as pd
+from PIL import Image, ImageOps
 from tqdm import tqdm
 
 from attnknn.app.model.examples import Examples
@@ -15,13 +16,14 @@ from attnknn.app.model.read_files import BATCH, STDIN, image_files, open_vectors
 from attnknn.classifier.persistence import incomplete
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import display_name, read_json, write_json
-from attnknn.data.image_folder import decode
+from attnknn.data.image_folder import decode, open_picture
 from attnknn.data.read_csv import row_chunks
 from attnknn.data.schema import Schema, as_floats
 from attnknn.encoder.encoder import Encoder, embed
 
 _MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels of the encoder's input
 _MAX_SIDE = 96  # pixels, of images stored as examples
+_THUMBNAIL = 64  # pixels a side, of pictures beside vectors
 _FILE = "input.json"
 
 
@@ -52,6 +54,7 @@ class Vectors:
     dim: int
     names: tuple[str, ...] = ()  # columns of a CSV file to read, in order; empty for all
     layout: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `read_csv.row_chunks`
+    pictures: str = ""  # the column beside the vectors that names files of pictures to show; empty for none
     kind = "vectors"
 
     def batches(self, sources: Sequence[str], **_: Any) -> Iterator[Batch]:
@@ -90,8 +93,19 @@ class Vectors:
         return values
 
     def examples(self, batch: Batch) -> Examples:
-        """None: vectors have no readable form."""
+        """None: vectors have no readable form but what is beside them."""
         return Examples()
+
+    def beside(self, columns: pd.DataFrame | None, folder: Path) -> Examples:
+        """The columns beside vectors, with thumbnails of their pictures, whose paths are relative to `folder`."""
+        if columns is None or self.pictures not in columns:
+            missing = f"--rows: no column {self.pictures!r}, which names the pictures of this model; add it"
+            require(not self.pictures, missing)
+            return Examples(columns)
+        paths = columns[self.pictures]
+        require(not paths.isna().any(), f"{paths.isna().idxmax()}: no picture in column {self.pictures!r}; add one")
+        bar = tqdm(paths, desc="read", unit=" pictures", delay=2, disable=None)
+        return Examples(columns.reset_index(drop=True), np.stack([thumbnail(folder / path) for path in bar]))
 
 
 @dataclass(frozen=True)
@@ -170,13 +184,7 @@ class Pictures:
 
     def read(self, path: Path) -> np.ndarray:
         """Decode a file as uint8 (C, H, W)."""
-        try:
-            file = path.open("rb")
-        except ValueError:
-            raise InputError("a path contains a NUL character; correct it") from None
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from None
-        with file:
+        with open_picture(path) as file:
             return self.decode(file, str(path))
 
     def decode(self, file: bytes | IO[bytes], name: str, max_pixels: int = 0) -> np.ndarray:
@@ -203,7 +211,7 @@ def save_input(model_input: Input, folder: Path) -> None:
     """Write `input.json` and the encoder, if any, to an existing folder."""
     config: dict[str, Any]
     if isinstance(model_input, Vectors):
-        config = {"dim": model_input.dim, "names": list(model_input.names)}
+        config = {"dim": model_input.dim, "names": list(model_input.names), "pictures": model_input.pictures}
     elif isinstance(model_input, Rows):
         config = {"schema": model_input.schema.to_dict(), "layout": model_input.layout}
         config["stored"] = list(model_input.stored)
@@ -241,10 +249,11 @@ def load_input(folder: Path, dim: int) -> Input:
 def _restored(config: dict[str, Any], folder: Path) -> tuple[Input, Any]:
     """The input of `save_input`, and a blank row to try it with."""
     if config["kind"] == Vectors.kind:
-        dim, names = config["dim"], config["names"]
+        dim, names, pictures = config["dim"], config["names"], config.get("pictures", "")
         named = len(names) in (0, dim) and all(type(name) is str for name in names)
         require(named, f"{_FILE}: {len(names)} names of {dim} columns")
-        return Vectors(dim, tuple(names)), np.zeros((1, dim))
+        require(type(pictures) is str, f"{_FILE}: pictures {pictures}")
+        return Vectors(dim, tuple(names), pictures=pictures), np.zeros((1, dim))
     if config["kind"] == Pictures.kind:
         pictures = Pictures(Encoder.load(folder / "encoder")[0], config["bf16"])
         return pictures, np.zeros((1, *pictures.shape), np.uint8)
@@ -270,6 +279,14 @@ _is_valid: dict[str, Callable[[Any], bool]] = {
     "missing": _are_texts,
     "strip": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
 }
+
+
+def thumbnail(path: Path) -> np.ndarray:
+    """A picture within a square on grey: uint8 (3, `_THUMBNAIL`, `_THUMBNAIL`)."""
+    with open_picture(path) as file:
+        pixels = decode(file, str(path))
+    image = Image.fromarray(np.broadcast_to(pixels, (3, *pixels.shape[1:])).transpose(1, 2, 0))
+    return np.asarray(ImageOps.pad(image, (_THUMBNAIL, _THUMBNAIL), color=(127, 127, 127))).transpose(2, 0, 1)
 
 
 def embed_rows(encoder: Encoder, x: np.ndarray, bf16: bool) -> np.ndarray:

@@ -35,6 +35,7 @@ class LabelledRows(NamedTuple):
     names: Sequence[str]  # of each row, for messages
     held_out: np.ndarray | None = None  # bool (N,), rows to fit the head on; None for folds of the memory
     left_out: tuple[str, ...] = ()  # columns left out as ids
+    seen: int = 0  # pictures that the encoder was trained on
 
 
 def load_rows(
@@ -49,13 +50,18 @@ def load_rows(
     test: float = 0.0,
     seed: int = 0,
     stored: Sequence[str] = (),
+    pictures: str = "",
 ) -> LabelledRows:
     """Read the rows and labels of a source; arguments and errors as of `fit_model`."""
     require(0 <= test < 1, f"test: {test}; give a share of the rows from 0 to below 1")
     require(0 <= seed < 2**32, f"seed: {seed}; give a whole number from 0 to 4294967295")
     layout = layout or {}
     is_table = source.name.lower().endswith(TABLES)
+    is_vectors = (source.suffix.lower() == ".npy" and not source.is_dir()) or _has_vectors(source)
     require(is_table or not stored, "--store: of tables; columns of --rows are all stored")
+    require(is_vectors or not pictures, "--pictures: a column beside vectors; leave it out")
+    if is_vectors:
+        return _load_vectors(source, rows, target, layout, target in categories, test, seed, pictures)
     if source.is_dir():
         is_split = (source / "meta.json").is_file()
         kind = "a split" if is_split else "a folder of pictures"
@@ -65,8 +71,6 @@ def load_rows(
         is_encoder = (encoder / "config.json").is_file()
         require(is_encoder, f"{encoder}: not an encoder; give the folder of one, as the pipeline trains")
         return _load_split(source, encoder, layout) if is_split else _load_folders(source, encoder, test, seed)
-    if source.suffix.lower() == ".npy":
-        return _load_vectors(source, rows, target, layout, target in categories, test, seed)
     require(source.exists(), f"{source}: no such file or folder; correct the path")
     others = f"neither a .csv nor a .npy file nor a folder; names of tables end with {', '.join(TABLES)}"
     require(is_table, f"{source}: {others}")
@@ -130,24 +134,62 @@ def _load_table(
 
 
 def _load_vectors(
-    path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], continuous: bool, test: float, seed: int
+    path: Path,
+    rows: Path | None,
+    target: str | None,
+    layout: dict[str, Any],
+    continuous: bool,
+    test: float,
+    seed: int,
+    pictures: str,
 ) -> LabelledRows:
-    require(path.exists(), f"{path}: no such file; correct the path")
-    if rows is None:
-        raise InputError(f"{path}: no labels; name their file with --rows")
-    labels, columns = read_labels(rows, target, layout)
+    """Vectors of a .npy file with the labels and columns of `rows`, or of Parquet files with theirs beside them."""
+    if path.suffix.lower() == ".npy":
+        require(path.exists(), f"{path}: no such file; correct the path")
+        if rows is None:
+            raise InputError(f"{path}: no labels; name their file with --rows")
+        labels, columns = read_labels(rows, target, layout)
+        array = open_vectors(path)
+        require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
+    else:
+        require(rows is None, f"--rows: {rows}: {path} has the columns itself; leave it out")
+        array, labels, columns = _read_parquet(path, target)
+    file = rows or path
     if not continuous:
-        refuse_continuous(pd.Series(labels, name=f"{rows.name}, column {target!r}" if target else rows.name))
-    array = open_vectors(path)
-    require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
+        refuse_continuous(pd.Series(labels, name=f"{file.name}, column {target!r}" if target else file.name))
     names = [f"{path.name} row {i}" for i in range(len(array))]
-    model_input = Vectors(array.shape[1])
+    model_input = Vectors(array.shape[1], pictures=pictures)
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
-    examples, first = Examples(None if columns is None else columns.reset_index(drop=True)), first_identical(X)
+    examples = model_input.beside(columns, file if file.is_dir() else file.parent)
+    first = first_identical(X)
     groups = split_groups(first, X)
-    return LabelledRows(
-        model_input, X, labels, stratified_mask(labels, test, seed, groups), examples, first, groups, names
-    )
+    is_test = stratified_mask(labels, test, seed, groups)
+    return LabelledRows(model_input, X, labels, is_test, examples, first, groups, names)
+
+
+def _has_vectors(source: Path) -> bool:
+    """Whether a source is a Parquet file, or a folder of such, with a column `vector`."""
+    if source.suffix.lower() != ".parquet" and not any(source.glob("*.parquet")):
+        return False
+    from attnknn.core.tables import parquet_files
+
+    return source.exists() and "vector" in parquet_files(str(source)).schema.names
+
+
+def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, pd.DataFrame | None]:
+    """Vectors, labels, and the other columns as texts or None."""
+    from attnknn.core.tables import parquet_files, to_vectors
+
+    table = parquet_files(str(path)).to_table()
+    names = [name for name in table.column_names if name != "vector"]
+    known = target in names
+    require(known, f"{path}: no column {target!r}; name that of the labels with --target: {', '.join(names) or 'none'}")
+    frame = table.select(names).to_pandas()
+    require(not frame[target].isna().any(), f"{path}: rows without a label in column {target!r}; leave them out")
+    frame = frame.map(str).where(frame.notna())
+    columns = frame.drop(columns=[str(target)])
+    vectors = to_vectors(table, ["vector"], str(path))
+    return vectors, frame[target].to_numpy(str), columns if columns.shape[1] else None
 
 
 def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> LabelledRows:
@@ -168,9 +210,21 @@ def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) ->
     groups = split_groups(first, images.values)
     is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, groups)
     names = [display_name(path) for path, _, _ in rows]
-    return LabelledRows(
-        pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first, groups, names
-    )
+    X, examples, seen = pictures.vectors(images), pictures.examples(images), _seen(encoder_folder, images.values)
+    return LabelledRows(pictures, X, labels, is_test, examples, first, groups, names, seen=seen)
+
+
+def _seen(encoder_folder: Path, images: np.ndarray) -> int:
+    """How many of the images the encoder was trained on, if it lies in a pipeline beside its split."""
+    folder = encoder_folder.resolve()
+    split_folder = folder.parents[3] / "data" / "split" / folder.parent.name / folder.name
+    if folder.parts[-4:-2] != ("models", "encoder") or not (split_folder / "meta.json").is_file():
+        return 0
+    split = Split.load(split_folder)
+    if split.x.shape[1:] != images.shape[1:]:
+        return 0
+    bank = np.asarray(split.x)[np.asarray(split.part) == BANK]
+    return int((first_identical(np.concatenate([bank, images]))[len(bank) :] < len(bank)).sum())
 
 
 def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> LabelledRows:

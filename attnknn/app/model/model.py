@@ -112,12 +112,23 @@ class Model:
         """Labels of the classifier's type from strings; see `labels.parse_labels`."""
         return parse_labels(texts, self.classifier.classes_, new_classes)
 
-    def add(self, batches: Sequence[Batch], labels: np.ndarray, balanced: bool = False) -> list[int]:
-        """Add rows to the memory, all or none, and return their ids; weights as in `AttnKNNClassifier.partial_fit`."""
+    def add(
+        self,
+        batches: Sequence[Batch],
+        labels: np.ndarray,
+        balanced: bool = False,
+        beside: Examples | None = None,
+    ) -> list[int]:
+        """Add rows to the memory, all or none, and return their ids; weights as in `AttnKNNClassifier.partial_fit`.
+
+        Args:
+            beside: readable form of vectors, from `Vectors.beside`.
+        """
         require(bool(batches), "no rows to add")
         vectors, examples = [self._encode(batch) for batch in batches], self.input.examples(batches[0])
         for batch in batches[1:]:
             examples = examples.append(self.input.examples(batch), len(batch.names))
+        examples = examples if beside is None else beside
         return self.add_vectors(np.concatenate(vectors), examples, labels, balanced)
 
     def add_vectors(

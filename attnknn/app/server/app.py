@@ -34,7 +34,7 @@ from attnknn.app.server.session import SHOWN, Session
 from attnknn.core.errors import InputError, require
 
 _PAGE = Path(__file__).parent / "page"
-_TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _THREADS, _DECODERS = 4, 2  # decoding an image of 25 million pixels needs 200 MB
 
 
@@ -50,7 +50,7 @@ def create_app(
         host: address that the server is bound to; requests for other hosts are refused.
     """
     session = Session(model, name, folder, allow_save)
-    files = {name: (_PAGE / name).read_bytes() for name in _TYPES}
+    files = {path.name: path.read_bytes() for path in _PAGE.iterdir()}
     image_slots, json_slots = asyncio.Semaphore(MAX_IMAGE_BODIES), asyncio.Semaphore(MAX_JSON_BODIES)
     threads, decoders = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_DECODERS)
 
@@ -58,7 +58,7 @@ def create_app(
         name = request.path_params.get("name", "index.html")
         if name not in files:
             raise HTTPException(404)
-        return Response(files[name], media_type=_TYPES[name])
+        return Response(files[name], media_type=_TYPES[Path(name).suffix])
 
     def route(method: str, path: str, view: Callable[..., Any]) -> Route:
         async def handler(request: Request) -> Response:

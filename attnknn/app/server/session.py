@@ -126,7 +126,7 @@ class Session:
             explanation = model.classifier.explain_rows([query.memory_id])
         (answer,) = model.answers(explanation, shown, row_id=row_id)
         answer["prediction"], answer["set"] = str(answer["prediction"]), list(map(str, answer["set"]))
-        for entry in (*answer["probabilities"], *answer["neighbours"]):
+        for entry in (*answer["probabilities"], *answer["neighbours"], *answer["null"]["classes"]):
             entry["label"] = str(entry["label"])
         for neighbour in answer["neighbours"]:
             neighbour["example"] = self._renderer.example(self._query(f"memory/{neighbour['id']}"))

@@ -19,7 +19,7 @@ from attnknn.encoder.encoder import embed_split
 from attnknn.index.bank import build
 from attnknn.index.stored import store
 from attnknn.neighbours.search import bank_rows, search
-from command_line import refused, succeeded
+from command_line import embed, refused, succeeded
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -45,13 +45,13 @@ def cluster() -> Iterator[Any]:
 
 def test_a_cluster_gives_the_same_files(cluster: Any, folder: Path, tmp_path: Path) -> None:
     for name, flags in (("here", ()), ("there", ("--cluster", cluster.address))):
-        succeeded("embed", folder / "encoder", folder / "images", "-o", tmp_path / name, *flags)
+        succeeded(*embed(folder, folder / "images"), "-o", tmp_path / name, *flags)
         succeeded("predict", folder / "vectors", folder / "z.npy", "-o", f"{tmp_path}/answers-{name}/", *flags)
     assert files(tmp_path / "here") == files(tmp_path / "there")
     assert files(tmp_path / "answers-here") == files(tmp_path / "answers-there")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "0.png").write_bytes(b"no picture")
-    line = refused("embed", folder / "encoder", tmp_path / "bad", "-o", tmp_path / "out", "--cluster", cluster.address)
+    line = refused(*embed(folder, tmp_path / "bad"), "-o", tmp_path / "out", "--cluster", cluster.address)
     assert "0.png" in line
 
 

@@ -16,7 +16,7 @@ from attnknn.app import parts
 from attnknn.app.model.inputs import Pictures
 from attnknn.app.model.model import Model
 from attnknn.encoder.encoder import Encoder
-from command_line import refused, succeeded
+from command_line import embed, refused, succeeded
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_embeddings_of_pictures_with_their_folders_as_labels(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "z"
-    succeeded("embed", folder / "encoder", folder / "images", "-o", output)
+    succeeded(*embed(folder, folder / "images"), "-o", output)
     paths = sorted((folder / "images").rglob("*.png"))
     frame = pd.read_parquet(output)
     assert sorted(path.name for path in output.iterdir()) == [
@@ -65,7 +65,7 @@ def test_a_model_whose_rows_are_in_a_table_is_changed_and_explained(tmp_path: Pa
 
 
 def test_an_interrupted_job_goes_on_and_another_is_refused(folder: Path, tmp_path: Path) -> None:
-    command = ("embed", folder / "encoder", folder / "images", "-o", tmp_path / "z")
+    command = (*embed(folder, folder / "images"), "-o", tmp_path / "z")
     succeeded(*command)
     before = files(tmp_path / "z")
     (tmp_path / "z" / "part-000003.parquet").unlink()
@@ -73,18 +73,18 @@ def test_an_interrupted_job_goes_on_and_another_is_refused(folder: Path, tmp_pat
     (tmp_path / "z" / "part-000001.parquet").write_bytes(b"not written again")
     succeeded(*command)
     assert files(tmp_path / "z") == {**before, "part-000001.parquet": b"not written again"}
-    assert "another job" in refused("embed", folder / "encoder", folder / "images/left", "-o", tmp_path / "z")
+    assert "another job" in refused(*embed(folder, folder / "images/left"), "-o", tmp_path / "z")
     picture = folder / "images" / "left" / "0.png"
     os.utime(picture, (1, 1))
     assert "other files" in refused(*command)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     (tmp_path / "full" / "_job.json").touch()
-    assert "another job" in refused("embed", folder / "encoder", folder / "images", "-o", tmp_path / "full")
+    assert "another job" in refused(*embed(folder, folder / "images"), "-o", tmp_path / "full")
     (tmp_path / "full" / "notes.txt").unlink()  # an earlier job that wrote nothing
-    succeeded("embed", folder / "encoder", folder / "images/left", "-o", tmp_path / "full")
+    succeeded(*embed(folder, folder / "images/left"), "-o", tmp_path / "full")
     (tmp_path / "full" / "_job.json").unlink()
-    assert "holds other files" in refused("embed", folder / "encoder", folder / "images", "-o", tmp_path / "full")
+    assert "holds other files" in refused(*embed(folder, folder / "images"), "-o", tmp_path / "full")
 
 
 def tables(folder: Path, target: Path) -> Iterator[Path]:
@@ -125,7 +125,7 @@ def test_no_output_among_its_own_input(folder: Path, tmp_path: Path) -> None:
 
 def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     to = ("-o", f"{tmp_path}/out/")
-    assert "no encoder" in refused("embed", folder / "vectors", folder / "images", *to)
+    assert "no encoder" in refused("embed", folder / "images", "--encoder", folder / "vectors", *to)
     assert "no Parquet file or Lance table" in refused("predict", folder / "vectors", tmp_path / "none", *to)
     assert "no such file" in refused("predict", folder / "vectors", tmp_path / "none.npy", *to)
     assert "for one table" in refused("predict", folder / "vectors", folder / "z.npy", *to, "--alpha", 0.1)
@@ -133,7 +133,7 @@ def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     assert "give --output with a /" in refused("predict", folder / "vectors", folder / "z.npy", "--cluster", "auto")
     shutil.copytree(folder / "images", tmp_path / "images")
     (tmp_path / "images" / "left" / "3.png").write_bytes(b"no picture")
-    assert "3.png" in refused("embed", folder / "encoder", tmp_path / "images", *to)
+    assert "3.png" in refused(*embed(folder, tmp_path / "images"), *to)
     frame = pd.DataFrame({"other": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "rows.parquet")
     other = ("-o", f"{tmp_path}/other/")
@@ -151,7 +151,7 @@ def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
 def test_without_ray_or_a_cluster_one_line_says_so(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ("embed", folder / "encoder", folder / "images", "-o", tmp_path / "z", "--cluster", "127.0.0.1:1")
+    command = (*embed(folder, folder / "images"), "-o", tmp_path / "z", "--cluster", "127.0.0.1:1")
     assert "no Ray cluster at 127.0.0.1:1" in refused(*command)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "pip install attnknn[cluster]" in refused(*command)
@@ -209,7 +209,7 @@ def test_blocks_of_parquet_are_row_groups(folder: Path, tmp_path: Path) -> None:
 
 def test_an_encoder_of_other_settings_is_another_job(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "encoder", tmp_path / "encoder")
-    command = ("embed", tmp_path / "encoder", folder / "images", "-o", tmp_path / "z")
+    command = (*embed(tmp_path, folder / "images"), "-o", tmp_path / "z")
     succeeded(*command)
     config = tmp_path / "encoder/config.json"
     config.write_text(config.read_text() + "\n")

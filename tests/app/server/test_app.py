@@ -12,7 +12,11 @@ from server_fixtures import HOSTILE, ROW, image_post, png, refused
 
 
 def test_the_page_and_its_files(table: TestClient) -> None:
-    for path, kind in (("/", "text/html"), ("/static/page.js", "text/javascript"), ("/static/page.css", "text/css")):
+    for path, kind in (
+        ("/", "text/html"),
+        ("/static/answer.js", "text/javascript"),
+        ("/static/page.css", "text/css"),
+    ):
         reply = table.get(path)
         assert reply.status_code == 200
         assert reply.headers["content-type"].startswith(kind)

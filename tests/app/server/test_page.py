@@ -118,7 +118,7 @@ def test_first_answer(open_page: OpenPage, loaded: dict[str, Model]) -> None:
     page, model = open_page("images"), loaded["images"]
     (top,) = model.answers(model.classifier.explain(model.cases.vectors[:1]))
     shows(page, name="my images", prediction=f"{top['prediction']}, {round(100 * top['confidence'])} % sure")
-    shows(page, set=re.compile("90 % set: .*nine times in ten, on rows that were held out"))
+    shows(page, set=re.compile("90 % set: .*the true class of nine in ten held-out rows"))
     expect(page.locator("#set")).not_to_contain_text("before the changes")
     expect(cards(page)).to_have_count(10)
     assert cards(page).first.get_attribute("data-id") == str(top["neighbours"][0]["id"])
@@ -141,11 +141,61 @@ def test_navigation_between_neighbours(open_page: OpenPage) -> None:
     for move in (page.go_back, page.reload):
         move()
         shows(page, verdict="left out")
-    click(page, "#neighbours article:first-child a")
+    click(page, "#neighbours article a")
     shows(page, back=True)
     click(page, "#forget-this")
     shows(page, changes="1 row forgotten")
     expect(page.locator("#trail strong")).to_have_text(f"Row {row}")
+
+
+def test_keys_move_between_test_cases_and_not_while_typing(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/1")
+    press(page, "ArrowRight")
+    shows(page, trail="Test case 2")
+    press(page, "ArrowLeft", "ArrowLeft", "ArrowLeft")  # there is no case before the first
+    shows(page, trail="Test case 0")
+    page.get_by_label("size", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(100)
+    shows(page, trail="Test case 0")
+
+
+def test_the_classifier_beside_the_rows_has_a_card(open_page: OpenPage, loaded: dict[str, Model]) -> None:
+    page = open_page("table", "#case/0")
+    names = {"class means": "Class means", "class shares": "Class shares", "linear classifier": "Linear classifier"}
+    answer = page.request.get(f"{page.home}api/case/0").json()["answer"]
+    explanation = loaded["table"].classifier.explain(loaded["table"].cases.vectors[:1])
+    order = np.argsort(-explanation.null[0])
+    assert [one["label"] for one in answer["null"]["classes"]] == list(loaded["table"].classifier.classes_[order])
+    np.testing.assert_allclose([one["weight"] for one in answer["null"]["classes"]], explanation.null[0, order])
+    shows(page, null=names[answer["null"]["of"]])
+    shows(page, null=f"{100 * answer['null']['share']:.1f} % of the votes for {answer['prediction']}")
+    expect(page.locator("#null .label")).to_have_count(int((explanation.null[0] >= 0.0005).sum()))
+
+
+def test_columns_of_query_and_neighbour_stand_beside_each_other(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/3")
+    first = cards(page).first
+    expect(first.locator("thead th")).to_have_text(["", "query", "neighbour"])
+    neighbour = page.request.get(f"{page.home}api/case/3").json()["answer"]["neighbours"][0]["example"]["columns"]
+    size = first.locator("tbody tr", has=page.locator('th[title="size"]')).locator("td")
+    expect(size.first).to_have_text(page.get_by_label("size", exact=True).input_value())
+    expect(size.last).to_contain_text(neighbour["size"])
+
+
+def test_pictures_beside_vectors_are_shown(open_page: OpenPage, tmp_path: Path, models: dict[str, Path]) -> None:
+    model = Model.load(models["beside"])
+    for examples in (model.examples, model.cases.examples):
+        object.__setattr__(examples, "images", np.full((len(examples.table), 3, 64, 64), 90, np.uint8))
+    model.save(tmp_path / "thumbnails")
+    page = open_page(tmp_path / "thumbnails", "#case/2")
+    assert page.locator("#answer img").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
+    assert cards(page).first.locator("img, dl, svg").evaluate_all("parts => parts.map(part => part.tagName)") == [
+        "IMG",
+        "DL",
+        "svg",
+    ]
+    assert fits(page)
 
 
 def test_ten_wrong_labels_are_mended_by_keyboard(open_page: OpenPage, tmp_path: Path) -> None:
@@ -191,7 +241,7 @@ def test_add_forget_and_reset(open_page: OpenPage, loaded: dict[str, Model]) -> 
     click(page, "#add")
     shows(page, comparison=f"Added as melon: row {new}.", changes="1 change, not saved")
     shows(page, changes="kept only while this server runs")
-    expect(page.locator(f'[data-id="{new}"]')).to_contain_text("0 away")
+    expect(page.locator(f'[data-id="{new}"]')).to_contain_text("distance 0")
     click(page, f'[data-id="{new}"] button')
     shows(page, comparison=f"Row {new} forgotten.", changes=False)
     assert answer(page) == first
@@ -257,7 +307,7 @@ def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied
     assert "#" not in page.url
     # Other pages of the model reload too.
     shows(other, trail="Test case 2")
-    click(other, '[id="go →"]')
+    click(other, "#next-case")
     expect(other.locator("#trail")).to_have_text("Test case 0→")
 
 
@@ -323,9 +373,13 @@ def test_counterfactual_of_the_least_sure_case(open_page: OpenPage) -> None:
     click(page, "#list a")
     shows(page, prediction=True)
     before = answer(page)
-    click(page, "#what-if")
+    press(page, "w")
     shows(page, counterfactual="it would be")
-    expect(page.locator("article.marked").first).to_be_visible()
+    rows = page.locator("#counterfactual a").evaluate_all("links => links.map(link => link.textContent)")
+    expect(page.locator("article.marked")).to_have_count(len(rows))
+    assert {card.get_attribute("data-id") for card in page.locator("article.marked").all()} == set(rows)
+    words = f"one of {len(rows)} that change it" if len(rows) > 1 else "changes it"
+    expect(page.locator("article.marked .mark").first).to_have_text(words)
     click(page, "#forget-these")
     shows(page, comparison="The answer was")
     assert answer(page).partition(",")[0] != before.partition(",")[0]
@@ -378,7 +432,7 @@ def test_an_added_row_of_negligible_weight(open_page: OpenPage) -> None:
     expect(page.locator(f'[data-id="{row}"] button')).to_be_visible()
     # The chosen label stays with the query.
     expect(page.locator("#add-label")).to_have_value("melon")
-    click(page, '[id="go →"]')
+    click(page, "#next-case")
     shows(page, trail="Test case 2")
     page.locator("#add-label").select_option(HOSTILE)
     click(page, "#what-if")
@@ -393,7 +447,7 @@ def test_late_responses_are_dropped(open_page: OpenPage) -> None:
     delayed: list[Any] = []
     page.route("**/api/case/1?*", lambda route: delayed.append(route))
     with page.expect_request("**/api/case/1?*"):
-        click(page, '[id="go →"]')
+        click(page, "#next-case")
     page.evaluate("location.hash = '#case/2'")
     expect(page.locator("#trail strong")).to_have_text("Test case 2")
     with page.expect_response("**/api/case/1?*") as reply:
@@ -503,15 +557,15 @@ def test_vectors_without_test_cases(open_page: OpenPage) -> None:
     expect(page.locator("#neighbours article svg").first).to_be_visible()
     page.locator("#field-0").fill("−1.5")
     click(page, "#ask-it")
-    shows(page, trail="Your vector", nearest="Nearest neighbour at ")
+    shows(page, trail="Your vector", nearest="Nearest neighbour at distance ")
     page.locator("#field-0").fill("99999")
     click(page, "#ask-it")
-    shows(page, nearest="Far from the memory: nearest neighbour at ", set="90 % set: every class")
+    shows(page, nearest="Far from the memory: its nearest neighbour is at distance ", set="90 % set: every class")
     page.locator("#field-1").fill("")
     click(page, "#ask-it")
     shows(page, notice="Dimension 1: no value")
     for view in see_other_views(page):
-        shows(page, **{view: "expected to be " if view == "labels" else "attnknn fit SOURCE -o MODEL --test 0.1"})
+        shows(page, **{view: "Least credible first" if view == "labels" else "attnknn fit SOURCE -o MODEL --test 0.1"})
 
 
 def test_unknown_address_and_server_not_available(open_page: OpenPage) -> None:
