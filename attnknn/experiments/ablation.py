@@ -31,6 +31,7 @@ NOTHING: Parts = {
     "temperature_bounds": [],
     "features": [],
     "self_attention": False,
+    "refine_keys": False,
     "label_bias": False,
     "prototypes": False,
     "move_prototypes": False,
@@ -100,11 +101,12 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     if full["heads"] > 1:
         add("without", "heads", full, heads=1)
     if full["similarity"] != "bank":
-        add("without", full["similarity"], full, similarity="bank", heads=1)
+        add("without", full["similarity"], full, similarity="bank", heads=1, refine_keys=False)
     for similarity in ("l2", "dot"):
         if similarity != full["similarity"]:
             add("with", similarity, full, similarity=similarity, heads=1)
         add("alone", similarity, nothing, similarity=similarity)
+    add("alone", "refine_keys", nothing, similarity="l2", refine_keys=True)
     add("alone", "temperature", nothing)
     add("reference", "historic", {**nothing, **HISTORIC})
     return settings
@@ -128,6 +130,8 @@ def nested_pairs(group: str, name: str, features: Sequence[str]) -> list[tuple[s
         pairs = [(own, "alone temperature")] * (name != "temperature")
         if name in (*features, "temperature", "all evidence"):
             pairs.append(("full", own))
+        if name == "refine_keys":
+            pairs.append((own, "alone l2"))
     return pairs
 
 
@@ -210,6 +214,7 @@ def ablate(
     settings["reference", "retrieval"] = tabr
     for name, part in TABR_PARTS.items():
         settings["retrieval", f"retrieval without {name}"] = tabr | {"parts": {**full, part: False}}
+    settings["retrieval", "retrieval with value projection"] = tabr | {"parts": {**full, "value": True}}
     group, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
     settings["retrieval", f"retrieval {group} dropout"] = tabr | {"parts": {**full, "dropout": value}}
     on_main = {key for key, setting in settings.items() if learns_space(setting["kind"], setting["parts"])}

@@ -21,7 +21,7 @@ HeadOutput = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities,
 # The signature of all heads. `needs`, a subset of `neighbours.space.NEEDS`, lists what a batch must hold for the head.
 Head = Callable[[NeighbourBatch], HeadOutput]
 
-FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
+FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior", "class_similarity")
 SIMILARITIES = ("bank", "l2", "dot")
 PROTOTYPE_SCALE = 30.0  # of prototype logits: cosines lie in [−1, 1], useful logits do not
 
@@ -46,8 +46,11 @@ class Attention(nn.Module):
 
     * features: a two-layer network (`hidden` units) of each neighbour's `distance` (sim/u), `gap` (to the nearest),
       `rank`, `label_share` (log share of its label among the K), `agreement` and `density` (of its own neighbours in
-      the bank) and `class_prior` (log share of its class in the bank).
+      the bank), `class_prior` (log share of its class in the bank) and `class_similarity` (cosine of its embedding and
+      the mean of its class).
     * self_attention: residual self-attention among the neighbours, over the network's hidden units.
+    * refine_keys: of `l2` and `dot`, residual self-attention among the neighbours' embeddings, from which the
+      similarities are then computed: k + g·Attention(k, k, k), with g (D,) 0 at initialisation.
     * label_bias: s_y·log(label share) + b_y for a neighbour of class y, b_c for the null neighbours. (A bias that is
       the same for all neighbours would cancel in the softmax.)
     * prototypes: 30·g·q·(P_y + Δ_y) + d_y for a neighbour of class y and for that class's null neighbour, with P the
@@ -97,6 +100,7 @@ class Attention(nn.Module):
         features: Sequence[str] = (),
         hidden: int = 32,
         self_attention: bool = False,
+        refine_keys: bool = False,
         label_bias: bool = False,
         prototypes: bool = False,
         move_prototypes: bool = False,
@@ -114,9 +118,10 @@ class Attention(nn.Module):
         require(similarity in SIMILARITIES, f"similarity: {similarity} unknown; allowed are {', '.join(SIMILARITIES)}")
         require(heads == 1 or similarity == "dot", f"heads: {heads} need similarity dot, not {similarity}")
         require(bool(features) or not self_attention, "self_attention: needs features; name some, or switch it off")
+        require(similarity != "bank" or not refine_keys, "refine_keys: needs similarity l2 or dot, or switch it off")
         self.metric, self.sim_scale, self.similarity, self.features = metric, sim_scale, similarity, tuple(features)
         projects = similarity != "bank"
-        needs = {"query": projects or prototypes, "keys": projects}
+        needs = {"query": projects or prototypes, "keys": projects or "class_similarity" in features}
         needs |= {name: name in features for name in ("agreement", "density")} | {"logits": linear}
         self.needs = tuple(name for name, needed in needs.items() if needed)
         self.neighbours = neighbours
@@ -136,6 +141,10 @@ class Attention(nn.Module):
             size = max(1, dim // heads)
             self.query_projection = nn.Parameter(torch.randn(heads, size, dim) / math.sqrt(dim))
             self.key_projection = nn.Parameter(torch.zeros(heads, size, dim))
+        if refine_keys:
+            self.refine = nn.Linear(dim, 3 * dim, bias=False)
+            self.refine_residual = nn.Parameter(torch.zeros(dim))
+        self.refines_keys = refine_keys
         if features:
             self.fc1 = nn.Linear(len(features) + ("agreement" in features) * (n_sizes - 1), hidden)
             self.fc2 = nn.Linear(hidden, 1)
@@ -175,6 +184,8 @@ class Attention(nn.Module):
         if self.similarity == "bank":
             return sims
         query, keys = n.require("query"), n.require("keys")
+        if self.refines_keys:
+            keys = keys + self.refine_residual * self._attend(self.refine(keys), n)
         if self.similarity == "dot":
             q = torch.einsum("hed,bd->bhe", self.query_projection, query)
             # (A q)·(B k) = (Bᵀ A q)·k, so that the (B, K, D) keys need no projection.
@@ -205,6 +216,9 @@ class Attention(nn.Module):
             "agreement": lambda: n.require("agreement"),
             "density": lambda: n.require("density") / self.sim_scale,
             "class_prior": lambda: log_prior[n.labels.clamp(min=0)],
+            "class_similarity": lambda: nn.functional.cosine_similarity(
+                n.require("keys"), n.prototypes[n.labels.clamp(min=0)], dim=2
+            ),
         }
         columns = [compute[name]() for name in self.features]
         columns = [column if column.ndim == 3 else column[:, :, None] for column in columns]
@@ -214,11 +228,15 @@ class Attention(nn.Module):
         """Output of the feature network, with self-attention among the neighbours where configured."""
         hidden = nn.functional.gelu(self.fc1(n.features))  # (B, K, hidden)
         if self.has_self_attention:
-            q, k, v = self.attend(hidden).chunk(3, 2)
-            present = torch.isfinite(n.sims)[:, None]  # (B, 1, K)
-            attended = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=present)
-            hidden = hidden + self.residual * attended
+            hidden = hidden + self.residual * self._attend(self.attend(hidden), n)
         return self.fc2(hidden).squeeze(2)
+
+    @staticmethod
+    def _attend(projected: Float[Tensor, "B K P"], n: NeighbourBatch) -> Float[Tensor, "B K E"]:
+        """Self-attention among the present neighbours, of queries, keys and values side by side."""
+        q, k, v = projected.chunk(3, 2)
+        present = torch.isfinite(n.sims)[:, None]  # (B, 1, K)
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=present)
 
     def scores(self, n: NeighbourBatch) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
         """Logits of the neighbours and of the null neighbours."""

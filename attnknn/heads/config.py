@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from attnknn.core.config import Block, Count, NonNegative, Positive, Rate
 
-Feature = Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior"]
+Feature = Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior", "class_similarity"]
 
 
 class Parts(Block):
@@ -17,7 +17,8 @@ class Parts(Block):
     temperature_bounds: list[Positive] = []  # [low, high], times the tuned temperature
     features: list[Feature] = ["distance", "gap", "label_share", "agreement", "density", "class_prior"]
     hidden: Count = 32  # units of the feature network
-    self_attention: bool = False  # among the neighbours
+    self_attention: bool = False  # among the neighbours' features
+    refine_keys: bool = False  # by self-attention among the neighbours' embeddings, of l2 and dot
     label_bias: bool = False  # learned for each class
     prototypes: bool = False  # class means of the bank score the null neighbours
     linear: bool = False  # the encoder's linear head scores them
@@ -35,6 +36,8 @@ class Parts(Block):
             raise ValueError(f"temperature_bounds: {bounds}; give [low, high] with low < 1 < high, or []")
         if self.self_attention and not self.features:
             raise ValueError("self_attention: true needs features to attend to; name some, or set it false")
+        if self.refine_keys and self.similarity == "bank":
+            raise ValueError("refine_keys: true needs similarity: l2 or dot; set one, or this false")
         if self.move_prototypes and not self.prototypes:
             raise ValueError("move_prototypes: true needs prototypes: true; set it, or this false")
         if len(set(self.features)) < len(self.features):

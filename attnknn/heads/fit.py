@@ -100,7 +100,7 @@ def fit_head(
     initial = tune_distance(sims, labels, rows.y_val, spaces[0].shares, *grid, transition=transition)
     phases = [dict(parts)]
     if kind == "attention" and learns_space(kind, parts):
-        phases.insert(0, {**parts, "similarity": "bank", "heads": 1, "move_prototypes": False})
+        phases.insert(0, {**parts, "similarity": "bank", "heads": 1, "refine_keys": False, "move_prototypes": False})
     best, best_state, history = math.inf, {}, []
     rng = np.random.default_rng([seed, 0])
     for phase in phases:

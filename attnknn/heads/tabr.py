@@ -14,7 +14,7 @@ class TabR(nn.Module):
     """Add the attended neighbour values to the query and classify the sum; equal to `Distance` at initialisation.
 
         sᵢ = −‖W(q − kᵢ)‖²/τ,   w = softmax(s)
-        q̃ = q + Σᵢ wᵢ·(E[yᵢ] + T(W(q − kᵢ)))
+        q̃ = q + Σᵢ wᵢ·(E[yᵢ] + T(W(q − kᵢ)) + V·kᵢ)
         p = softmax(log votes(w) + network(q̃))
 
     W = I + Δ is shared and unscaled; T is a two-layer network without bias; E embeds labels. TabR has no vote term: it
@@ -30,6 +30,7 @@ class TabR(nn.Module):
         dropout: of the attention weights and of the hidden units.
         key: whether W is learned or I.
         label_embedding, correction: whether values include E and T.
+        value: whether values include V·kᵢ, V a linear projection of the neighbour's embedding, 0 at initialisation.
     """
 
     needs = ("query", "keys")
@@ -47,6 +48,7 @@ class TabR(nn.Module):
         key: bool = True,
         label_embedding: bool = True,
         correction: bool = True,
+        value: bool = False,
     ) -> None:
         super().__init__()
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -56,6 +58,9 @@ class TabR(nn.Module):
         self.labels = nn.Embedding(n_classes, dim) if label_embedding else None
         hidden_layers = nn.Linear(dim, hidden, bias=False), nn.ReLU(), nn.Dropout(dropout)
         self.correct = nn.Sequential(*hidden_layers, nn.Linear(hidden, dim, bias=False)) if correction else None
+        self.value = nn.Linear(dim, dim, bias=False) if value else None
+        if self.value is not None:
+            nn.init.zeros_(self.value.weight)
         self.answer = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, n_classes)
         )
@@ -77,6 +82,8 @@ class TabR(nn.Module):
             values = values + self.labels(n.labels.clamp(min=0))
         if self.correct is not None:
             values = values + self.correct(difference)
+        if self.value is not None:
+            values = values + self.value(n.require("keys")).masked_fill(missing[:, :, None], 0)
         context = query + (self.dropout(attention)[:, None] @ values).squeeze(1)
         weights = (1 - self.prior) * attention
         votes = vote(weights, torch.full_like(weights[:, 0], self.prior), n.labels, n.shares)

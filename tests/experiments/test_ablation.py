@@ -72,7 +72,10 @@ def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}
     switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
-    assert set(alone) == {*FEATURES, "all evidence", *switches, "l2", "dot"}, "self-attention needs evidence"
+    assert set(alone) == {*FEATURES, "all evidence", *switches, "l2", "dot", "refine_keys"}, (
+        "self-attention needs evidence"
+    )
+    assert different(alone.pop("refine_keys"), alone["l2"]) == {"refine_keys"}
     for name, parts in alone.items():
         assert len(different(parts, nothing)) == 1, name
     for name in FEATURES:
@@ -150,6 +153,7 @@ def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
     named |= {f"with {name}": "with" for name in ("hard_queries", *OBJECTIVES)} | {ONE_SPACE: "reference"}
     named |= {f"retrieval without {name}": "retrieval" for name in (*TABR_PARTS, "dropout")}
+    named["retrieval with value projection"] = "retrieval"
     assert set(table) == {(name, metric) for name in named for metric in TESTED}
     columns = "variant group metric fit validation value reference difference low high p trained"
     for (name, _), row in table.items():
@@ -246,7 +250,7 @@ def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: lis
 
 def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(spaces: list[EmbeddingSpace]) -> None:
     kinds = [settings["kind"] for _, settings, *_ in recorded(spaces, kind="tabr", epochs=0)[1]]
-    retrieval = 1 + len(TABR_PARTS) + 1  # full, without each part, and with dropout
+    retrieval = 1 + len(TABR_PARTS) + 2  # full, without each part, with a value projection, and with dropout
     assert kinds.count("tabr") == retrieval
     assert len(kinds) == len(variants(FITTING["parts"])) + 1 + len(OBJECTIVES) + retrieval + 1, "and without folds"
 

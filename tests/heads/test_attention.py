@@ -24,6 +24,7 @@ PARTS: dict[str, dict[str, Any]] = {
     **{name: {name: True} for name in ("label_bias", "prototypes", "class_correction")},
     **{name: {"features": [name]} for name in FEATURES},
     "self_attention": {"features": ALL, "self_attention": True},
+    **{f"refine_keys, {name}": {"similarity": name, "refine_keys": True} for name in ("l2", "dot")},
 }
 EVERYTHING: dict[str, Any] = dict.fromkeys(("label_bias", "prototypes", "move_prototypes", "class_correction"), True)
 EVERYTHING |= {"features": ALL, "self_attention": True, "dropout": 0.3}
@@ -131,6 +132,8 @@ def test_the_whole_head_by_hand() -> None:
         share = torch.tensor([(labels == c).double().mean() for c in labels])
         columns = [sims / scale, (sims - sims[0]) / scale, torch.arange(1, 5).log() / math.log(4), share.log()]
         columns += [*n.agreement[b].T, n.density[b] / scale, (log_prior - log_prior.mean())[labels]]
+        own = n.prototypes[labels]
+        columns.append((n.keys[b] * own).sum(1) / n.keys[b].norm(dim=1) / own.norm(dim=1))
         units = torch.nn.functional.gelu(torch.stack(columns, 1) @ p["fc1.weight"].T + p["fc1.bias"])
         bias = by_class[labels] + p["label_scale"][labels] * share.log() - p["correction"] * log_prior[labels]
         logits = learned + bias + units @ p["fc2.weight"][0] + p["fc2.bias"]
@@ -166,6 +169,35 @@ def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
     (probs, weights), (again, moved) = head(n), head(reordered)
     torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
+
+
+def test_refined_keys_by_hand() -> None:
+    """Each key moves towards the keys that its projection attends to, before ‖q − k‖² is taken."""
+    n = neighbourhood(missing=True)
+    parts = {"similarity": "l2", "refine_keys": True}
+    head = trained(parts)
+    assert n.query is not None
+    assert n.keys is not None
+    with torch.no_grad():
+        for b in range(len(n.labels)):
+            present = torch.isfinite(n.sims[b])
+            keys = n.keys[b, present]
+            q, k, v = (keys @ w.T for w in head.refine.weight.chunk(3))
+            keys = keys + head.refine_residual * ((q @ k.T / math.sqrt(D)).softmax(1) @ v)
+            difference = n.query[b] - keys
+            expected = -(difference + difference @ head.delta.T).square().sum(1)
+            torch.testing.assert_close(head.similarities(n)[b, 0, present], expected)
+
+
+def test_the_similarity_of_a_neighbour_to_its_own_class_by_hand() -> None:
+    n = neighbourhood()
+    head = untrained({"features": ["class_similarity"]})
+    feature = head.precompute(n).features
+    assert feature is not None
+    assert n.keys is not None
+    for b, i in ((0, 0), (1, 3), (2, 5)):
+        key, mean = n.keys[b, i], n.prototypes[n.labels[b, i]]
+        torch.testing.assert_close(feature[b, i, 0], key @ mean / key.norm() / mean.norm())
 
 
 def test_without_its_neighbours_it_is_a_linear_classifier() -> None:
@@ -210,6 +242,7 @@ def test_label_shares_by_hand() -> None:
         ({"similarity": "cosine"}, "similarity: cosine unknown"),
         ({"heads": 4}, "heads: 4 need similarity dot"),
         ({"self_attention": True}, "needs features"),
+        ({"refine_keys": True}, "needs similarity l2 or dot"),
     ],
 )
 def test_parts_that_do_not_go_together(parts: dict[str, Any], message: str) -> None:

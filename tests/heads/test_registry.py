@@ -33,18 +33,20 @@ def make(kind: str, parts: dict[str, Any] = PARTS, metric: str = "l2", trained: 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_untrained_tabr_is_exactly_distance_weighting(metric: str) -> None:
     n = neighbourhood(missing=True, metric=metric)
-    for a, e in zip(make("tabr", metric=metric)(n), Distance(11, 0.7, 0.1)(n), strict=True):
+    for a, e in zip(make("tabr", PARTS | {"value": True}, metric)(n), Distance(11, 0.7, 0.1)(n), strict=True):
         torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [False, True])
 @torch.no_grad()
-def test_tabr_by_hand() -> None:
+def test_tabr_by_hand(value: bool) -> None:
     n = neighbourhood(b=2, k=4)
-    head = make("tabr", trained=True)
+    head = make("tabr", PARTS | {"value": value}, trained=True)
     w = torch.eye(7) + head.delta
     difference = (n.query[:, None] - n.keys) @ w.T
     alpha = (-difference.square().sum(2) / head.log_temperature.exp()).softmax(1)
     values = head.labels.weight[n.labels] + head.correct(difference)
+    values = values + (n.keys @ head.value.weight.T if value else 0)
     context = n.query + (alpha[:, :, None] * values).sum(1)
     votes = (0.1 * n.shares).expand(2, -1).scatter_add(1, n.labels, 0.9 * alpha)
     probs, weights = head(n)
