@@ -78,12 +78,22 @@ class SelfSupervised(Block):
     augment: Augment = Augment(resized_crop=0.2, flip=True, jitter=0.4, grey=0.2)  # each view's; flip at random
 
 
+class Vit(Block):
+    """The vision transformer."""
+
+    patch: Count = 4  # pixels a side
+    width: Count = 192
+    blocks: Count = 6
+    heads: Count = 3
+
+
 class TrainEmbedder(Block):
     representation: Literal["trained", "raw", "pca", "self_supervised", "pretrained"] = "trained"
-    encoder: Literal["convnet", "mlp", "resnet18", "resnet50"] = "convnet"
+    encoder: Literal["convnet", "vit", "mlp", "resnet18", "resnet50"] = "convnet"
     pretrained: bool = False  # train from ImageNet weights, for the ResNets
     widths: list[Count] = [64, 256, 256]  # of the convnet's groups or the MLP's layers; [] is an MLP without layers
     depth: Count = 2  # convolutions in each group
+    vit: Vit = Vit()
     embed_dim: Whole = 0  # of the projection; 0 takes the backbone's features, and 64 principal components
     dropout: Rate = 0.0  # in the MLP and the projection
     numeric: Numeric = Numeric()
@@ -104,6 +114,7 @@ class TrainEmbedder(Block):
     proxy_margin: NonNegative = 0.1
     proxy_alpha: Positive = 32.0
     contrastive_margin: Positive = 0.5
+    contrastive_negatives: Literal["all", "hardest"] = "all"  # pairs of two classes: all, or each row's nearest
     knn: Knn = Knn()
     lr_factors: LrFactors = LrFactors()
     restarts: Restarts = Restarts()

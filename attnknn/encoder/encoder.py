@@ -26,6 +26,7 @@ from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import load_weights, save_weights
 from attnknn.encoder.convnet import HEAD_SCALE, WHITENING_IMAGES, ConvNet
 from attnknn.encoder.numeric_embeddings import NumericEmbedding
+from attnknn.encoder.vit import ViT
 
 RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -88,7 +89,7 @@ class Encoder(nn.Module):
     """A backbone with normalisation, projection head and linear classifier.
 
     Args:
-        kind: convnet, mlp, a ResNet, or raw, which is the normalised values.
+        kind: convnet, vit, mlp, a ResNet, or raw, which is the normalised values.
         shape: shape of one row: (C, H, W) of an image, (F,) of a table.
         n_classes: outputs of the classifier; 0 for no classifier.
         widths: widths of the ConvNet's groups or the MLP's layers.
@@ -98,6 +99,7 @@ class Encoder(nn.Module):
         pretrained: load ImageNet weights into a ResNet.
         flip_average: in evaluation mode, e is the mean over an image and its mirror image.
         numeric: keyword arguments of `NumericEmbedding` for an MLP; empty for none.
+        vit: keyword arguments of `ViT`.
         input_size: side to which a ResNet with its own stem resizes images normalised as ImageNet's; 0 for neither.
 
     Raises:
@@ -117,16 +119,18 @@ class Encoder(nn.Module):
         flip_average: bool = False,
         numeric: Mapping[str, Any] = MappingProxyType({}),
         input_size: int = 0,
+        vit: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         image = len(shape) == 3
         kinds, fitting = ("mlp", "raw"), "mlp for tables"
         if image:
-            kinds, fitting = ("convnet", "raw", *RESNETS), "convnet, resnet18 or resnet50 for images"
+            kinds, fitting = ("convnet", "vit", "raw", *RESNETS), "convnet, vit, resnet18 or resnet50 for images"
         require(kind in kinds, f"encoder: {kind} does not fit rows of shape {tuple(shape)}; take {fitting}")
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
         self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
         self.config |= {"numeric": dict(numeric), "input_size": input_size}
+        self.config |= {"vit": dict(vit)} if kind == "vit" else {}
         channels = (shape[0], 1, 1) if image else (shape[0],)
         self.flip_average = flip_average and image
         self.mean: Tensor
@@ -135,6 +139,8 @@ class Encoder(nn.Module):
         self.register_buffer("std", torch.ones(channels))
         if kind == "convnet":
             self.backbone: nn.Module = ConvNet(shape, widths, depth)
+        elif kind == "vit":
+            self.backbone = ViT(shape, **vit)
         elif kind == "mlp":
             self.backbone = MLP(shape[0], widths, dropout, numeric)
         elif kind == "raw":

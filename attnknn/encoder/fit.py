@@ -22,9 +22,10 @@ from attnknn.encoder.numeric_embeddings import fit_numeric
 from attnknn.encoder.train import Row, knn_score, linear_score, summary, train_encoder
 from attnknn.nn.linear_probe import logistic_regression
 
-LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
+LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha"}
+LOSS |= {"contrastive_margin", "contrastive_negatives"}
 VOTES = {"knn", "entropy", "calibration"}  # terms of `NeighbourLoss`
-NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout", "flip_average"}
+NETWORK = {"pretrained", "widths", "depth", "vit", "embed_dim", "dropout", "flip_average"}
 PROJECTED = 128  # outputs of the MLP that `ViewsLoss` reads
 COMPONENTS = 64  # principal components unless embed_dim names their number
 

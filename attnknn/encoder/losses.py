@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pytorch_metric_learning.losses import ContrastiveLoss, ProxyAnchorLoss, SupConLoss
+from pytorch_metric_learning.miners import BatchEasyHardMiner
 from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor, nn
 
@@ -24,7 +25,8 @@ class EncoderLoss(nn.Module):
     positive pair, or of one class alone, gives 0. Proxy-Anchor (Kim et al. 2020) averages its positive term over the
     proxies that have positives in the batch, and its negative term over all proxies. Contrastive (Hadsell et al.
     2006) is the mean of d² over pairs of one class plus the mean of max(0, m − d)² over pairs of two, d = ‖zᵢ − zⱼ‖; a
-    mean over no pairs is 0. Terms of weight 0 are not computed.
+    mean over no pairs is 0. With hardest negatives the second mean is over each row's nearest row of another class in
+    the batch. Terms of weight 0 are not computed.
 
     Args:
         n_classes, embed_dim: C and D.
@@ -33,6 +35,7 @@ class EncoderLoss(nn.Module):
         supcon_temperature: τ of SupCon.
         proxy_margin, proxy_alpha: δ and α of Proxy-Anchor.
         contrastive_margin: m.
+        contrastive_negatives: all or hardest.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class EncoderLoss(nn.Module):
         proxy_margin: float = 0.1,
         proxy_alpha: float = 32.0,
         contrastive_margin: float = 0.5,
+        contrastive_negatives: str = "all",
     ) -> None:
         super().__init__()
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -55,6 +59,8 @@ class EncoderLoss(nn.Module):
         proxies: Any = (n_classes, embed_dim, proxy_margin, proxy_alpha)  # alpha is annotated as int
         self.proxy_anchor = ProxyAnchorLoss(*proxies) if proxy_anchor else None
         pairs: Any = {"neg_margin": contrastive_margin, "reducer": MeanReducer()}
+        hardest = contrastive_negatives == "hardest"
+        self.miner = BatchEasyHardMiner(pos_strategy="all", neg_strategy="hard") if hardest else None
         self.contrastive = _SquaredContrastive(**pairs) if contrastive else None
 
     def forward(
@@ -71,7 +77,8 @@ class EncoderLoss(nn.Module):
         for name in ("supcon", "proxy_anchor", "contrastive"):
             term = getattr(self, name)
             if term is not None:
-                total = total + self.config[name] * term(z, y)
+                pairs = self.miner(z, y) if name == "contrastive" and self.miner is not None else None
+                total = total + self.config[name] * term(z, y, pairs)
         return total
 
 

@@ -189,7 +189,7 @@ def test_a_file_that_is_damaged_or_missing_is_one_line(tmp_path: Path, name: str
 @pytest.mark.parametrize(
     ("kind", "shape", "mend"),
     [
-        *((kind, (3, 8, 8), "convnet, resnet18 or resnet50 for images") for kind in ("mlp", "perceptron")),
+        *((kind, (3, 8, 8), "convnet, vit, resnet18 or resnet50 for images") for kind in ("mlp", "perceptron")),
         *((kind, (23,), "mlp for tables") for kind in ("convnet", "resnet18")),
     ],
 )

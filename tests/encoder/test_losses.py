@@ -72,6 +72,18 @@ def test_the_loss_is_the_weighted_sum_of_its_terms_from_pairs(temperature: float
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("margin", [0.5, 1.3, 1.9])
+def test_hardest_negatives_are_each_rows_nearest_of_another_class(margin: float) -> None:
+    z = embeddings()
+    value = alone("contrastive", 5, 11, contrastive_margin=margin, contrastive_negatives="hardest")(z, None, Y)
+    unit = functional.normalize(z.detach())
+    d, same = torch.cdist(unit, unit), Y[:, None] == Y
+    nearest = d.masked_fill(same, torch.inf).amin(1)
+    itself = torch.eye(len(Y), dtype=torch.bool)
+    expected = d[same & ~itself].square().mean() + (margin - nearest).clamp(min=0).square().mean()
+    torch.testing.assert_close(value.detach(), expected)
+
+
 @pytest.mark.parametrize("y", [[0, 1, 2, 3, 4], [2, 2, 2, 2, 2]])
 def test_fault_15_supcon_without_a_positive_or_negative_pair_is_zero_with_a_finite_gradient(y: list[int]) -> None:
     z = embeddings(5)
@@ -81,12 +93,14 @@ def test_fault_15_supcon_without_a_positive_or_negative_pair_is_zero_with_a_fini
     assert (z.grad == 0).all()
 
 
+@pytest.mark.parametrize("negatives", ["all", "hardest"])
 @pytest.mark.parametrize("y", [[0, 1, 2, 3, 4], [2, 2, 2, 2, 2], [0, 0, 1, 1, 1]])
 @pytest.mark.parametrize("alike", [False, True])
-def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int], alike: bool) -> None:
+def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int], alike: bool, negatives: str) -> None:
     """A mean over no pairs is 0; pairs at distance 0 have a gradient of 0 and not 0/0."""
     z = (torch.eye(5)[[0] * 5] if alike else torch.eye(5)).requires_grad_()
-    value = alone("contrastive", 5, 5, contrastive_margin=0.5)(z, None, torch.tensor(y))
+    loss = alone("contrastive", 5, 5, contrastive_margin=0.5, contrastive_negatives=negatives)
+    value = loss(z, None, torch.tensor(y))
     value.backward()
     positive, negative = len(set(y)) < 5, len(set(y)) > 1
     assert value.item() == pytest.approx(0.25 * negative if alike else 2.0 * positive)

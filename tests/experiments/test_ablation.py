@@ -72,9 +72,8 @@ def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}
     switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
-    assert set(alone) == {*FEATURES, "all evidence", *switches, "l2", "dot", "refine_keys"}, (
-        "self-attention needs evidence"
-    )
+    projections = {"l2", "dot", "refine_keys"}
+    assert set(alone) == {*FEATURES, "all evidence", *switches, *projections}, "self-attention needs evidence"
     assert different(alone.pop("refine_keys"), alone["l2"]) == {"refine_keys"}
     for name, parts in alone.items():
         assert len(different(parts, nothing)) == 1, name
