@@ -8,7 +8,7 @@ ONLY ?=
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test check review results bench fuzz docs clean
+.PHONY: repro test check review results bench bench-gpu fuzz docs clean
 
 repro: .venv/ready          ## the whole pipeline; only what changed runs
 	@find .dvc/tmp/rwlock dvc.lock -empty -delete 2>/dev/null || true   # left by a killed DVC, which refuses them
@@ -52,6 +52,9 @@ clean:                      ## what the pipeline and `make docs` made in the wor
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+bench-gpu: .venv/ready       ## encoder, search, fit and field on a GPU, or on this CPU; BENCH=--quick for tiny sizes
+	@python -m benchmarks --only gpu $(BENCH)
 
 .venv/bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' || \

@@ -35,6 +35,7 @@ ON_REQUEST = (
     "classifier",
     "changes",
     "label_noise",
+    "gpu",
 )  # by --only, since they are slow
 WITH_EMBEDDINGS = ("search",)
 PACKAGES = ("scikit-learn", "cleanlab", "torchmetrics", "torchvision", "hnswlib", "usearch")

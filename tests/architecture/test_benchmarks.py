@@ -15,7 +15,7 @@ from attnknn.evaluation.metrics import METRICS, scores
 from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.index import faiss_index
-from benchmarks import metrics, training, votes
+from benchmarks import gpu, metrics, training, votes
 from benchmarks.__main__ import main, markdown
 from benchmarks.comparison import compare
 from benchmarks.synthetic import random_space
@@ -141,3 +141,21 @@ def test_suites_run_and_earlier_results_stay(
     assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {name}" for name in results]
     with pytest.raises(InputError, match="--only: nothing unknown"):
         main([*options, "--only", "nothing"])
+
+
+@pytest.mark.usefixtures("threads_kept")
+def test_the_benchmark_for_a_gpu_measures_every_line_on_a_cpu(tmp_path: Path) -> None:
+    main(["--quick", "--rounds", "1", "--threads", "1", "--out", str(tmp_path), "--only", "gpu"])
+    rows = read_json(tmp_path / "results.json")["gpu"]["rows"]
+    units = ["minutes", "test accuracy", "test accuracy", "ms a query", "seconds", "seconds a step"]
+    assert [row["unit"] for row in rows] == units
+    accuracies = [row for row in rows if row["unit"] == "test accuracy"]
+    assert all(0 <= row["low"] <= row["value"] <= row["high"] <= 1 for row in accuracies)
+    assert [row["reached"] for row in accuracies] == ["", "none"], "trained on noise"
+    assert all(row["value"] > 0 for row in rows[3:5])
+
+
+def test_the_benchmark_for_a_gpu_needs_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SPLITS", tmp_path)
+    with pytest.raises(InputError, match="no split of cifar10 or cifar10_jpeg"):
+        gpu.prepared()
