@@ -1,6 +1,7 @@
 """Arguments shared by several commands; load, lock and change saved models."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 
 if TYPE_CHECKING:
     from attnknn.app.model.model import Model
@@ -34,6 +35,15 @@ def layout_of(separator: str | None, missing: Sequence[str] = ()) -> dict[str, A
     separator = {"tab": "\t", "\\t": "\t"}.get(str(separator), separator)
     require(separator is None or len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
     return ({"separator": separator} if separator else {}) | ({"missing": list(missing)} if missing else {})
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Name options where errors name settings of the pipeline: --drop for `drop`."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(re.sub("`(drop|numeric|categories|missing)`", r"--\1", str(error))) from None
 
 
 @contextmanager

@@ -169,7 +169,7 @@ def _report(source: Path, issues: "pd.DataFrame", top: int, precision: float | N
     if precision is not None:
         typer.echo(f"rows to review for an expected precision of {precision:g}: {summary['to_review']:,}")
     if tables["pairs"]:
-        texts = [f"{p['given_label']} → {p['predicted_label']} {p['flagged']}" for p in tables["pairs"][:5]]
+        texts = [f"{p['given_label']} → {p['predicted_label']} ({p['flagged']:,})" for p in tables["pairs"][:5]]
         typer.echo(f"flagged most often, given → predicted: {', '.join(texts)}")
     if not issues.attrs["evident"]:
         typer.echo("label noise is not evident, as with few rows or where classes overlap: the number is a guess")

@@ -125,7 +125,7 @@ def _report(result: dict[str, Any], confused: list[dict[str, Any]]) -> None:
         f"accuracy of the most confident rows: {', '.join(f'{value} of {share}' for share, value in shown.items())}"
     )
     if confused:
-        pairs = [f"{pair['actual']} → {pair['predicted']} {pair['count']:,}" for pair in confused]
+        pairs = [f"{pair['actual']} → {pair['predicted']} ({pair['count']:,})" for pair in confused]
         typer.echo(f"most frequent errors, actual → predicted: {', '.join(pairs)}")
     if result["in_memory"]:
         typer.echo(f"rows that are in the memory, and their own neighbours: {result['in_memory']:,}")

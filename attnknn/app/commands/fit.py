@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, layout_of
+from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, layout_of, naming_options
 from attnknn.core.errors import InputError, require
 
 
@@ -64,7 +64,7 @@ def fit(
     require(label_noise in (None, "auto"), f"--label-noise: {label_noise!r}; give auto, or leave it out")
     layout = layout_of(separator, missing)
     try:
-        model, summary = fit_model(
+        model, summary = naming_options()(fit_model)(
             source,
             target=target,
             rows=rows,

@@ -37,7 +37,7 @@ def test_a_table_and_a_model_of_it(flowers: Path, tmp_path: Path) -> None:
     output = tmp_path / "issues.csv"
     out = succeeded("audit", flowers, "--target", "kind", "-o", output, "--top", 3)
     assert re.search(r"expected number of wrong labels \d+ \(\d+ … \d+\) of 150\nflagged: 6, the least credible; ", out)
-    assert re.search("flagged most often, given → predicted: [a-z]+ → [a-z]+ [0-9]", out)
+    assert re.search("flagged most often, given → predicted: [a-z]+ → [a-z]+ .[0-9]", out)
     frame = pd.read_csv(output, index_col="row")
     assert len(frame) == 150
     assert set(WRONG) < set(np.flatnonzero(frame["is_label_issue"]))

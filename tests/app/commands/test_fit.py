@@ -192,3 +192,11 @@ def test_a_file_of_labels_alone_may_have_a_named_column(tmp_path: Path) -> None:
     command = ("fit", tmp_path / "z.npy", "--rows", tmp_path / "rows.csv", "-o", tmp_path / "m", "--weights", "uniform")
     assert "rows of 2 classes" in succeeded(*command, "--target", "kind")
     assert "no target column 'other'" in refused(*command[:-3], tmp_path / "n", "--target", "other")
+
+
+def test_errors_name_options_of_the_command(tmp_path: Path) -> None:
+    days = pd.date_range("2020-01-01", periods=40).strftime("%Y-%m-%d")
+    pd.DataFrame({"day": days, "a": range(40), "y": [0, 1] * 20}).to_csv(tmp_path / "t.csv", index=False)
+    message = refused("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m")
+    assert "name it in --drop, or in --categories" in message
+    assert "day" in message
