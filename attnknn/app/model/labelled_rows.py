@@ -217,8 +217,10 @@ def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) ->
 def _seen(encoder_folder: Path, images: np.ndarray) -> int:
     """How many of the images the encoder was trained on, if it lies in a pipeline beside its split."""
     folder = encoder_folder.resolve()
+    if folder.parts[-4:-2] != ("models", "encoder"):
+        return 0
     split_folder = folder.parents[3] / "data" / "split" / folder.parent.name / folder.name
-    if folder.parts[-4:-2] != ("models", "encoder") or not (split_folder / "meta.json").is_file():
+    if not (split_folder / "meta.json").is_file():
         return 0
     split = Split.load(split_folder)
     if split.x.shape[1:] != images.shape[1:]:

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from attnknn.app.model.inputs import Pictures
+from attnknn.app.model.labelled_rows import _seen
 from attnknn.app.model.model import Model
 from attnknn.core.artifacts import Split
 from attnknn.core.torchvision_shim import torchvision
@@ -140,6 +141,8 @@ def test_pictures_that_trained_the_encoder_are_counted(folder: Path, tmp_path: P
     model_input.encoder.save(encoder)
     command = ("fit", folder / "images", "--encoder", encoder, *FAST, "-o")
     assert "trained this encoder" not in attnknn(*command, tmp_path / "a").stderr
+    for place in (Path("/a"), Path("/a/b"), tmp_path):
+        assert _seen(place, batch.values) == 0, "no pipeline around it"
     part = np.repeat(np.arange(4, dtype=np.int8), [len(batch.names) - 3, 1, 1, 1])
     Split(batch.values, np.arange(len(part)) % 2, part, ("left", "right")).save(split)
     expected = f"warning: {len(part) - 3} of the pictures trained this encoder"

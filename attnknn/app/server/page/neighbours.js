@@ -114,7 +114,7 @@ function drawNull() {
         bar("var(--quiet)", weight), h("span", { className: "number" }, percent(weight))),
       quiet(`${percent(share)} of the votes for ${prediction}`)),
     h("div", { className: "bars" }, classes.filter((one) => one.weight >= 0.0005).flatMap((one) => [labelled(one.label),
-      bar(colour(one.label), one.weight), h("span", { className: "number" }, percent(one.weight))])));
+      bar(colour(one.label), one.weight / weight), h("span", { className: "number" }, percent(one.weight / weight))])));
 }
 
 function drawNeighbour({ id, label, distance, weight, example }, _, all) {
