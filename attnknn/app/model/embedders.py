@@ -1,9 +1,10 @@
 """Embed pictures by an encoder of the pipeline, a model of torchvision, or an ONNX file."""
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -71,14 +72,18 @@ def _torchvision(name: str, path: Path) -> Embedder:
 
     models = torchvision.models
     names = models.list_models(module=models)
-    require(name in names, f"torchvision:{name}: no such model; one of {', '.join(names)}")
+    similar = ", ".join(get_close_matches(name, names) or ["resnet50", "convnext_tiny", "vit_b_16"])
+    require(name in names, f"torchvision:{name}: no such model; there are {similar} and others")
     require(path.is_file(), f"--weights: {path}: no such file; correct the path")
     kinds = models.get_model_weights(name)
     preset = next((kind for kind in kinds if Path(kind.url).name == path.name), kinds.DEFAULT)  # type: ignore[attr-defined]
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
         modules = models.get_model(name, weights=None).named_modules()
-        layer = [key for key, module in modules if isinstance(module, nn.Linear)][-1]
+        layer = next(reversed([key for key, module in modules if isinstance(module, nn.Linear)]), "")
+        require(bool(layer), "it has no linear layer to leave out")
+        state = state.get("state_dict", state)
+        require(f"{layer}.weight" in state, f"it lacks {layer}.weight")
         model = models.get_model(name, weights=None, num_classes=len(state[f"{layer}.weight"]))
         model.load_state_dict(state)
         model.set_submodule(layer, nn.Identity())
