@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -78,7 +78,8 @@ class ExplainMixin:
         """
         with self._reading():
             parts = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
-        return Explanation(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Explanation)))
+        names = [f.name for f in fields(Explanation) if f.default is MISSING]
+        return Explanation(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def _memory_rows(self, ids: Any) -> list[tuple[int, np.ndarray]]:
         ids = check_row_ids(ids)

@@ -1,13 +1,13 @@
 """What is behind a prediction: its neighbours, weights and votes, and changes that would change it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from attnknn.classifier.explanation_plot import plot_neighbours
+from attnknn.classifier.explanation_plot import as_html, plot_neighbours
 from attnknn.core.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ _QUERIES, _NEIGHBOURS = 5, 8  # shown
 class Explanation:
     """Neighbours, attention weights and votes behind predictions.
 
-    A notebook shows the heaviest neighbours as tables; `to_frame` and `plot` give them for other uses.
+    A notebook shows the heaviest neighbours as tables, or as pictures after `with_images`; `to_frame` and `plot` give
+    them for other uses.
 
     The weights of the null neighbours, one a class, come from what `null_scores_` says: class shares, class means or
     the linear classifier. `weights` and `null` of a query sum to 1.
@@ -40,6 +41,18 @@ class Explanation:
     given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
     added: np.ndarray  # (B, K) whether the neighbour was added after neighbour statistics were computed; see `storage`
     novelty: np.ndarray  # (B,) p values, as in `novelty`
+    images: Any = None  # of `with_images`
+    query_images: Any = None
+
+    def with_images(self, images: Any, queries: Any = None) -> Self:
+        """The explanation with pictures, which a notebook and `plot` show: paths of files or arrays.
+
+        Args:
+            images: picture of each row of the memory by id, as a list, a series, a dict, or an array (N, H, W) or
+                (N, H, W, 3).
+            queries: picture of each query, by position.
+        """
+        return replace(self, images=images, query_images=queries)
 
     def __repr__(self) -> str:
         rows = [f"{label} ({p:.2f})" for label, p in zip(self.predictions, self.probabilities.max(1), strict=True)]
@@ -69,33 +82,36 @@ class Explanation:
         frame, parts = self.to_frame(), []
         for query in range(min(_QUERIES, len(self.predictions))):
             lines = frame[frame["query"] == query]
-            shown = lines[lines["id"] >= 0].head(_NEIGHBOURS)[["id", "label", "distance", "weight", "share"]]
-            kinds = {"weight": "{:.1%}", "share": "{:.1%}", "distance": "{:.4g}"}
-            table = shown.to_html(index=False, border=0, formatters={n: f.format for n, f in kinds.items()})
+            shown = lines[lines["id"] >= 0].head(_NEIGHBOURS)
+            picture, pictures = self._pictures(query, shown)
             label, p = escape(str(self.predictions[query])), self.probabilities[query].max()
             rest = len(lines) - 1 - len(shown)
             others = f"{rest} more neighbours weigh {lines['weight'].iloc[len(shown) : -1].sum():.1%}, " if rest else ""
             null = f"{others}null neighbours {lines['weight'].iloc[-1]:.1%}"
-            parts.append(f"<p><b>{query}: {label}</b> ({p:.1%})</p>{table}<p>{null}</p>")
+            parts.append(f"<p><b>{query}: {label}</b> ({p:.1%})</p>{as_html(shown, pictures, picture)}<p>{null}</p>")
         more = len(self.predictions) - len(parts)
         return "".join(parts) + (f"<p>and {more} more predictions</p>" if more else "")
 
-    def plot(self, query: int = 0, n: int = _NEIGHBOURS, images: Any = None, image: Any = None) -> "Figure":
-        """Draw the n heaviest neighbours of a query as a matplotlib figure: bars of their weights, or pictures.
+    def plot(self, query: int = 0, n: int = _NEIGHBOURS) -> "Figure":
+        """Draw the n heaviest neighbours of a query as a matplotlib figure: bars of weights, or pictures if there are.
 
         Args:
             query: position.
-            images: picture of each row of the memory by id, as an array (N, H, W) or (N, H, W, 3), a list or a dict.
-            image: picture of the query.
         """
         lines = self.to_frame().query("query == @query and id >= 0").head(n)
         require(n > 0, f"n: {n}; give 1 or more")
         require(len(lines) > 0, f"query: {query}; give a position below {len(self.predictions)}")
+        picture, pictures = self._pictures(query, lines)
+        return plot_neighbours(lines, str(self.predictions[query]), self.probabilities[query].max(), pictures, picture)
+
+    def _pictures(self, query: int, neighbours: pd.DataFrame) -> tuple[Any, list[Any] | None]:
+        """Picture of a query or None, and those of its neighbours or None."""
         try:
-            images = None if images is None else {row: images[row] for row in lines["id"]}
+            images = None if self.images is None else [self.images[row] for row in neighbours["id"].tolist()]
+            return None if self.query_images is None else self.query_images[query], images
         except (KeyError, IndexError):
-            raise InputError("images: none for a neighbour's id; give one for each row of the memory") from None
-        return plot_neighbours(lines, str(self.predictions[query]), self.probabilities[query].max(), images, image)
+            missing = "images: none for a row of the memory, or a query; give one for each"
+            raise InputError(missing) from None
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,72 @@
-"""Draw the neighbours of a query with matplotlib."""
+"""Draw the neighbours of a query with matplotlib, or as HTML."""
 
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+from PIL import Image
 
-from attnknn.core.errors import needs_extra
+from attnknn.core.errors import needs_extra, require
 from attnknn.core.figure import INK, as_png, new_figure, style_axes
+from attnknn.data.image_folder import decode, open_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUPPORTING, OTHER = "#2f6f9f", "#b3422e"  # neighbours of the predicted class, and of others
+_SIDE = 96  # pixels of pictures in HTML
+
+
+def as_html(neighbours: pd.DataFrame, images: Sequence[Any] | None, image: Any) -> str:
+    """Lines of `Explanation.to_frame` as a table, or as pictures with labels and weights if there are any."""
+    if images is None:
+        kinds = {"weight": "{:.1%}", "share": "{:.1%}", "distance": "{:.4g}"}
+        columns = neighbours[["id", "label", "distance", "weight", "share"]]
+        return columns.to_html(index=False, border=0, formatters={name: f.format for name, f in kinds.items()})
+    pictures = [("query", image)] if image is not None else []
+    for line, picture in zip(neighbours.itertuples(), images, strict=True):
+        pictures.append((f"#{line.id}: {line.label} {line.weight:.1%}", picture))
+    style = f'style="height: {_SIDE}px; image-rendering: pixelated; display: block"'
+    cells = [f'<td><img {style} src="{_data_url(picture)}">{escape(text)}</td>' for text, picture in pictures]
+    return f"<table><tr>{''.join(cells)}</tr></table>"
+
+
+def _data_url(picture: Any) -> str:
+    pixels, buffer = Image.fromarray(to_pixels(picture)), BytesIO()
+    pixels.thumbnail((2 * _SIDE, 2 * _SIDE))
+    pixels.save(buffer, "PNG")
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
+
+
+def to_pixels(picture: Any) -> np.ndarray:
+    """A file of a picture, or an array, as uint8 (H, W) or (H, W, 3); values other than uint8 are stretched to it."""
+    if isinstance(picture, str) or hasattr(picture, "__fspath__"):
+        with open_picture(Path(picture)) as file:
+            pixels = decode(file, str(picture))
+        return pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+    pixels = np.asarray(picture)
+    valid = pixels.dtype.kind in "biuf" and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3))
+    kinds = f"images: {type(picture).__name__} of shape {pixels.shape}; give paths, or arrays (H, W) or (H, W, 3)"
+    require(valid and pixels.size > 0, kinds)
+    if pixels.dtype == np.uint8:
+        return pixels
+    low, high = float(pixels.min()), float(pixels.max())
+    return np.uint8(255 * (pixels - low) / max(high - low, 1e-12))
 
 
 def plot_neighbours(
-    neighbours: pd.DataFrame, prediction: str, probability: float, images: Any = None, image: Any = None
+    neighbours: pd.DataFrame, prediction: str, probability: float, images: Sequence[Any] | None = None, image: Any = None
 ) -> "Figure":
     """Bars of weights, or pictures.
 
     Args:
         neighbours: lines of `Explanation.to_frame`.
-        images: by id; None for bars.
+        images: of the neighbours; None for bars.
         image: of the query.
     """
     with needs_extra("pipeline", "plot"):
@@ -39,13 +85,13 @@ def plot_neighbours(
         style_axes(axes)
         return _shown_in_notebooks(figure)
     pictures = [(title, INK, image)] if image is not None else []
-    for (_, line), colour in zip(neighbours.iterrows(), colours, strict=True):
-        pictures.append((f"{line['label']}  {line['weight']:.1%}", colour, images[line["id"]]))
+    for line, colour, picture in zip(neighbours.itertuples(), colours, images, strict=True):
+        pictures.append((f"{line.label}  {line.weight:.1%}", colour, picture))
     figure = new_figure(1.1 * len(pictures), 1.4)
     for axes, (text, colour, picture) in zip(
         figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True
     ):
-        axes.imshow(picture, cmap="gray")
+        axes.imshow(to_pixels(picture), cmap="gray", vmin=0, vmax=255)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(color=colour, linewidth=1.6)
         axes.set_title(text, size=7, color=colour, parse_math=False)

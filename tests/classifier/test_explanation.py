@@ -1,7 +1,13 @@
 """What notebooks show of an explanation, and explanations behind a pipeline."""
 
+import re
+from base64 import b64decode
+from io import BytesIO
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -58,18 +64,36 @@ def test_plots(why: Explanation) -> None:
     assert [bar.get_width() for bar in bars.axes[0].patches] == pytest.approx(
         (100 * np.sort(why.weights[1])[::-1][:4]).tolist()
     )
-    pictures = why.plot(1, n=4, images=X.reshape(-1, 8, 8), image=X[401].reshape(8, 8))
+    digits = np.uint8(X.reshape(-1, 8, 8) * 15)
+    pictures = why.with_images(digits, digits[400:407]).plot(1, n=4)
     assert len(pictures.axes) == 5
-    np.testing.assert_array_equal(pictures.axes[0].images[0].get_array(), X[401].reshape(8, 8))
+    np.testing.assert_array_equal(pictures.axes[0].images[0].get_array(), digits[401])
     heaviest = why.ids[1, why.weights[1].argmax()]
-    np.testing.assert_array_equal(pictures.axes[1].images[0].get_array(), X[heaviest].reshape(8, 8))
+    np.testing.assert_array_equal(pictures.axes[1].images[0].get_array(), digits[heaviest])
     assert len(as_png(pictures)) > 2000
     with pytest.raises(InputError, match="n: 0; give 1 or more"):
         why.plot(0, n=0)
-    with pytest.raises(InputError, match="images: none for a neighbour's id"):
-        why.plot(0, images={})
+    with pytest.raises(InputError, match="images: none for a row of the memory"):
+        why.with_images({}).plot(0)
+    with pytest.raises(InputError, match=r"images: ndarray of shape \(64,\)"):
+        why.with_images(X).plot(0)
     with pytest.raises(InputError, match="query: 7; give a position below 7"):
         why.plot(7)
+
+
+def test_pictures_of_files_in_notebooks(why: Explanation, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{row}.png" for row in range(400)]
+    for row, path in enumerate(paths):
+        Image.fromarray(np.uint8(X[row].reshape(8, 8) * 15)).save(path)
+    html = why.with_images([*map(str, paths)], X[400:407].reshape(-1, 8, 8))._repr_html_()
+    heaviest = why.ids[0, np.argsort(-why.weights[0])[:8]]
+    urls = re.findall("data:image/png;base64,([^\"]+)", html)
+    assert len(urls) == 5 * 9
+    shown = [np.asarray(Image.open(BytesIO(b64decode(url)))) for url in urls]
+    np.testing.assert_array_equal(shown[0], np.uint8(X[400].reshape(8, 8) * 255 / X[400].max()))
+    np.testing.assert_array_equal(shown[1:9], [np.asarray(Image.open(paths[row])) for row in heaviest])
+    with pytest.raises(InputError, match="gone.png"):
+        why.with_images(["gone.png"] * 400).plot(0)
 
 
 def test_through_a_pipeline_and_a_search() -> None:
