@@ -1,6 +1,6 @@
 """The `attnknn` command line. Errors that the user can correct are one line on standard error and exit code 2."""
 
-import os
+import re
 import sys
 from io import TextIOWrapper
 from typing import Any
@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnknn import __version__
+from attnknn.app.commands.arguments import limit_threads
 from attnknn.app.commands.audit import audit
 from attnknn.app.commands.change import add, forget
 from attnknn.app.commands.datasets import datasets
@@ -21,6 +22,12 @@ from attnknn.app.commands.predict import predict
 from attnknn.app.commands.serve import serve
 from attnknn.core.errors import is_disk_full, one_line
 
+_SETTINGS = "`(drop|numeric|categories|missing|separator|target)`"  # in errors that the pipeline has too
+
+
+def _option(setting: re.Match[str]) -> str:
+    return f"--{setting[1]}"
+
 
 class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
@@ -32,7 +39,7 @@ class _OneLineErrors(TyperGroup):
             reason = one_line(error)
             if reason is None:
                 raise
-        typer.echo(f"error: {reason}", err=True)
+        typer.echo(f"error: {re.sub(_SETTINGS, _option, reason)}", err=True)
         raise typer.Exit(2)
 
 
@@ -48,7 +55,7 @@ def _version(requested: bool) -> None:
 @app.callback()
 def main(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    threads: int = typer.Option(None, min=1, help="CPU threads, before the command: attnknn --threads 1 fit …"),
+    threads: int = typer.Option(None, min=1, help="CPU threads, of any command."),
 ) -> None:
     """Attention-weighted k-nearest-neighbour classification.
 
@@ -56,8 +63,7 @@ def main(
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be Unicode
-    if threads:  # read when torch, faiss and BLAS are loaded, which is later
-        os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    limit_threads(threads)
 
 
 for command, example in (

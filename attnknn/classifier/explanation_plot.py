@@ -56,11 +56,15 @@ def to_pixels(picture: Any) -> np.ndarray:
     if pixels.dtype == np.uint8:
         return pixels
     low, high = float(pixels.min()), float(pixels.max())
-    return np.uint8(255 * (pixels - low) / max(high - low, 1e-12))
+    return (255 * (pixels - low) / max(high - low, 1e-12)).astype(np.uint8)
 
 
 def plot_neighbours(
-    neighbours: pd.DataFrame, prediction: str, probability: float, images: Sequence[Any] | None = None, image: Any = None
+    neighbours: pd.DataFrame,
+    prediction: str,
+    probability: float,
+    images: Sequence[Any] | None = None,
+    image: Any = None,
 ) -> "Figure":
     """Bars of weights, or pictures.
 

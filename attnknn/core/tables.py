@@ -75,13 +75,22 @@ def to_array(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def to_vectors(rows: Any, names: Sequence[str], address: str) -> np.ndarray:
-    """Vectors (M, D) of a column of lists, or of several columns of numbers."""
+def holds_lists(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists, such as vectors."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def to_vectors(rows: Any, names: Sequence[str], address: str, start: int = 0) -> np.ndarray:
+    """Vectors (M, D) of a column of lists, or of several columns of numbers; `start` is the first row's, for errors."""
     missing = rows["vector"].null_count if list(names) == ["vector"] else 0
     require(not missing, f"{address}: column vector: {missing} rows have none; remove these rows")
     try:
         arrays = [to_array(rows[name]) for name in names]
         if list(names) == ["vector"]:
+            lengths = np.array([len(vector) for vector in arrays[0]])
+            for row in np.flatnonzero(lengths != lengths[0])[:1]:
+                others = f"column vector: {lengths[row]} numbers in row {start + row}, {lengths[0]} in row {start}"
+                raise InputError(f"{address}: {others}; give vectors of one length")
             return np.stack(list(arrays[0]))
         names = [name for name, array in zip(names, arrays, strict=True) if array.dtype.kind not in "biuf"] or names
         require(all(array.dtype.kind in "biuf" for array in arrays), f"{address}: {', '.join(names[:20])}: not numbers")

@@ -103,9 +103,9 @@ def row_chunks(
         with _open(source) if isinstance(source, Path) else nullcontext(source) as file:
             # Comments become empty lines, so that line numbers stay those of the file.
             lines = ("\n" if comment and line.startswith(comment) else line for line in _without_bom(file))
-            if separator is None:
-                first = _first_lines(lines)
-                separator, lines = detect_separator(first, name), chain(first, lines)
+            first = _first_lines(lines)
+            likely, lines = detect_separator(first, name if separator is None else ""), chain(first, lines)
+            separator = separator or likely
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows: list[tuple[int, list[str]]] = []
             empty = True
@@ -114,6 +114,9 @@ def row_chunks(
                     continue
                 if columns is None:
                     columns = [column.strip() for column in row]
+                    wrong = len(columns) == 1 and likely != separator and likely in row[0]
+                    others = f"one column with the separator {separator!r}; it looks like {likely!r}"
+                    require(not wrong, f"{name}: {others}: correct `separator`")
                     _check_unique(name, columns)
                     continue
                 if len(row) != len(columns):
@@ -175,7 +178,10 @@ def _parquet_tables(path: Path, name: str, size: int) -> Iterator[Any]:
             columns = {}
             for column, values in zip(table.schema.names, table.columns, strict=True):
                 plain = not pyarrow.types.is_nested(values.type) and not pyarrow.types.is_binary(values.type)
-                require(plain, f"{name}: column {column!r} holds {values.type}; vectors belong in a .npy file")
+                require(
+                    plain,
+                    f"{name}: column {column!r} holds {values.type}; drop it, or name it 'vector' if it holds vectors",
+                )
                 columns[column] = values.cast("string").to_pandas().astype(object)
             frame: Any = pd.DataFrame(columns)
             frame.index = pd.Index([f"{name} row {start + i}" for i in range(len(frame))])

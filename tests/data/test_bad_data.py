@@ -157,7 +157,7 @@ def test_a_truncated_official_archive(tmp_path):
             {},
             ["t.csv: column 'a' holds texts (such as 'this is the text of row 0')", "embed them", "`drop`"],
         ),
-        ("a;y\n1;no\n", {}, ["t.csv: no target column 'y'", "a;y"]),
+        ("a;y\n1;no\n", {}, ["t.csv: one column with the separator ','; it looks like ';': correct `separator`"]),
         ("a,y\n1,no\n", {"drop": ["b"]}, ["t.csv: 'b' in `drop` is no feature column"]),
         ("y\nno\n", {}, ["t.csv: no column beside the target 'y'"]),
         ("a,y\n", {}, ["t.csv: no rows"]),

@@ -1,7 +1,6 @@
 """Arguments shared by several commands; load, lock and change saved models."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import require
 
 if TYPE_CHECKING:
     from attnknn.app.model.model import Model
@@ -27,6 +26,7 @@ CLUSTER: Any = typer.Option(
 SEPARATOR: Any = typer.Option(
     None, help="Separator of CSV files: one character, or tab; else that of , ; tab | which fits the first lines."
 )
+THREADS: Any = typer.Option(None, min=1, help="CPU threads; also before any command: attnknn --threads 1 predict …")
 AS_JSON: Any = typer.Option(False, "--json", help="Print JSON.")
 
 
@@ -37,13 +37,10 @@ def layout_of(separator: str | None, missing: Sequence[str] = ()) -> dict[str, A
     return ({"separator": separator} if separator else {}) | ({"missing": list(missing)} if missing else {})
 
 
-@contextmanager
-def naming_options() -> Iterator[None]:
-    """Name options where errors name settings of the pipeline: --drop for `drop`."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(re.sub("`(drop|numeric|categories|missing)`", r"--\1", str(error))) from None
+def limit_threads(threads: int | None) -> None:
+    """Use so many CPU threads; only before torch, faiss and BLAS are loaded, which read the environment."""
+    if threads is not None:
+        os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +56,7 @@ def add(
     check_stdin(inputs)
     with changing(model) as loaded:
         import numpy as np
+        import pandas as pd
 
         from attnknn.app.model.inputs import Vectors
 
@@ -74,10 +74,14 @@ def add(
             raise InputError(f"{error}" if new_classes else f"{error}; --new-classes adds others") from None
         held_out = ~loaded.cases_in_memory()
         if target is not None and rows is None:
-            batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
+            batches = [batch.without(target) for batch in batches]
         beside = None
-        if rows is not None and columns is not None and isinstance(loaded.input, Vectors):
-            beside = loaded.input.beside(columns, rows.parent)
+        if isinstance(loaded.input, Vectors):
+            places = rows or Path(inputs[0])
+            if columns is None and all(batch.beside is not None for batch in batches):
+                columns = pd.concat([batch.beside for batch in batches])
+            if columns is not None:
+                beside = loaded.input.beside(columns, places if places.is_dir() else places.parent)
         ids = loaded.add(batches, labels, balanced, beside)
         loaded.input = fitted
         outside = ~loaded.cases_in_memory()

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, layout_of, naming_options
+from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, THREADS, layout_of, limit_threads
+from attnknn.app.model.sentences import NULL_SCORES, percent
 from attnknn.core.errors import InputError, require
+
+_MOSTLY = 0.9  # mean weight of the null neighbours from which a user is told
 
 
 def fit(
     source: Path = typer.Argument(
-        help="A CSV file, a .npy file of vectors, a folder of class folders of pictures, or a split."
+        help="A table (.csv, .tsv, .csv.gz, .parquet), vectors (.npy, .parquet), class folders of pictures, or a split."
     ),
     output: Path = typer.Option(..., "--output", "-o", help="Folder to write the model to."),
     target: str = typer.Option(None, help="Column of the labels, in SOURCE or in --rows."),
@@ -31,6 +34,7 @@ def fit(
     metric: str = typer.Option("l2", help="l2 or cosine."),
     index: str = typer.Option("auto", help="flat, hnsw, ivf or ivfpq; auto: flat up to 100,000 rows, then hnsw."),
     device: str = typer.Option("auto", help="cpu, cuda or cuda:N; auto: a GPU if there is one."),
+    threads: int = THREADS,
     null_scores: str = typer.Option(
         "auto", help="What scores classes beside neighbours: shares, means, linear, or auto: the best on held-out rows."
     ),
@@ -56,6 +60,7 @@ def fit(
     All rows but the test cases become its memory; the weights of neighbours are learned on held-out folds.
     """
     _check_output(output, force)
+    limit_threads(threads)
     from sklearn.utils._param_validation import InvalidParameterError
 
     from attnknn.app.model.fit import fit_model
@@ -64,7 +69,7 @@ def fit(
     require(label_noise in (None, "auto"), f"--label-noise: {label_noise!r}; give auto, or leave it out")
     layout = layout_of(separator, missing)
     try:
-        model, summary = naming_options()(fit_model)(
+        model, summary = fit_model(
             source,
             target=target,
             rows=rows,
@@ -119,6 +124,9 @@ def fit(
         metrics = f"accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}, ECE {summary['ece']:.3f}"
         as_given = " (of the labels as given)" if label_noise else ""
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}{as_given}")
+    if summary.get("null_weight", 0) > _MOSTLY:
+        name, share = NULL_SCORES[summary["null_scores"]], percent(summary["null_weight"])
+        typer.echo(f"weight of the {name}: {share}, of neighbours hardly any; --null-scores shares lets them decide")
     if "no_test" in summary:
         typer.echo(f"no test rows: {summary['no_test']}")
 

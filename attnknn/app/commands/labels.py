@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +33,11 @@ def batch_labels(
         return list(file_labels), columns
     labels: list[str] = []
     for batch in batches:
-        require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
-        require(target in batch.values.columns, f"{batch.names[0]}: no column {target!r}; correct --target")
-        column = batch.values[target]
+        columns = batch.columns
+        if columns is None:
+            raise InputError("--target: the input has no columns; give --label or --rows")
+        require(target in columns, f"{batch.names[0]}: no column {target!r}; correct --target")
+        column = columns[target]
         require(not column.isna().any(), f"{column.isna().idxmax()}: no label in column {target!r}; add one")
         labels += column.tolist()
     return labels, None

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from attnknn.app.model.sentences import NULL_SCORES
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.explanation import Explanation
 from attnknn.classifier.predict import FAR
@@ -17,18 +18,18 @@ def to_records(c: AttnKNNClassifier, explanation: Explanation, shown: int, row_i
     Args:
         c: the fitted classifier.
         explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
-        shown: number of neighbours to list, largest weight first.
+        shown: number of neighbours to list, largest weight first; after these the nearest, if it is not among them.
         row_id: id of a neighbour to list in any case, last.
     """
     percentiles, usual = explanation.distance_percentiles, c.usual_distances_
     sets = c.sets_from_proba(explanation.probabilities, 0.1, percentiles)
     classes = c.classes_.tolist()
-    null = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}[c.null_scores_]
+    null = NULL_SCORES[c.null_scores_]
     answers = []
     for i, probs in enumerate(explanation.probabilities):
         ids, weights, distances = explanation.ids[i], explanation.weights[i], explanation.distances[i]
         order = [j for j in np.argsort(-weights, kind="stable") if ids[j] >= 0]
-        listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
+        listed = order[:shown] + [j for j in order[shown:] if j == 0 or ids[j] == row_id]
         rest = [j for j in order if j not in listed]
         labels, given_labels = explanation.labels[i], explanation.given_labels[i]
         columns = (ids, labels, given_labels, distances, weights, explanation.shares[i], explanation.added[i])

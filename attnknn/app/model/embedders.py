@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,10 @@ def open_embedder(encoder: str, weights: Path | None = None) -> Embedder:
     return Embedder(files, pictures.read, lambda images: pictures.vectors(Batch([], images)))
 
 
+def _short(error: Exception) -> str:
+    return shorten(str(error), 100, placeholder=" …")
+
+
 def _read(path: Path) -> Image.Image:
     with open_picture(path) as file:
         pixels = decode(file, str(path))
@@ -88,7 +93,7 @@ def _torchvision(name: str, path: Path) -> Embedder:
         model.load_state_dict(state)
         model.set_submodule(layer, nn.Identity())
     except Exception as error:  # unpickling raises anything
-        needed = f"no weights of torchvision's {name} ({error!s:.100}); give its state dict, as torch.save writes it"
+        needed = f"no weights of torchvision's {name} ({_short(error)}); give its state dict, as torch.save writes it"
         raise InputError(f"--weights: {path}: {needed}") from None
     prepare = preset.transforms()
     return Embedder((path,), lambda picture: prepare(_read(picture)).numpy(), partial(_forward, model.eval()))
@@ -106,7 +111,7 @@ def _onnx(path: Path) -> Embedder:
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own kinds, by version
-        raise InputError(f"onnx:{path}: no ONNX model ({error!s:.100}); export it again") from None
+        raise InputError(f"onnx:{path}: no ONNX model ({_short(error)}); export it again") from None
     source = session.get_inputs()[0]
     expected = "expected float pictures (batch, 3, height, width) and one vector for each"
     fits = len(source.shape) == 4 and source.shape[1] == 3
@@ -127,7 +132,7 @@ def _onnx(path: Path) -> Embedder:
         try:
             outputs = [np.asarray(session.run(None, {source.name: row})[0]) for row in rows]
         except Exception as error:
-            raise InputError(f"onnx:{path}: fails on pictures ({error!s:.100}); {expected}") from None
+            raise InputError(f"onnx:{path}: fails on pictures ({_short(error)}); {expected}") from None
         z = np.concatenate(outputs)
         fits = len(z) == len(images) and z.size == len(z) * z.shape[1]
         require(fits, f"onnx:{path}: output of shape {z.shape}; {expected}: export it with pooling")

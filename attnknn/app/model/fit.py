@@ -19,6 +19,7 @@ from attnknn.core.errors import require
 from attnknn.evaluation.metrics import scores
 
 _MAX_CASES = 2000  # stored with a model
+_WEIGHED = 200  # test rows that `null_weight` is averaged over
 
 
 def fit_model(
@@ -60,7 +61,8 @@ def fit_model(
         The model, and a dict with the numbers of rows in the memory (`memory`), `classes`, held-out rows (`test`),
         labels of the memory that were corrected (`labels_corrected`) and pictures that trained the encoder with their
         labels (`seen_by_encoder`), T of `label_noise`, the columns left out as ids (`left_out`), `duplicate_counts`,
-        `mostly_duplicates` and, if rows were held out, their `metrics.scores`, or the reason why none were (`no_test`).
+        `mostly_duplicates` and, if rows were held out, their `metrics.scores`, what the null neighbours' scores are and
+        their mean weight (`null_scores`, `null_weight`), or the reason why none were held out (`no_test`).
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -108,6 +110,8 @@ def _fit_and_score(data: LabelledRows, seed: int, params: dict[str, Any]) -> tup
         summary |= scores(probs, np.searchsorted(classes, labels[test]))
         sample = np.sort(np.random.default_rng(seed).permutation(test)[:_MAX_CASES])
         cases = Cases(X[sample], labels[sample], data.examples.take(sample))
+        null = classifier.explain(X[sample[:_WEIGHED]]).null
+        summary |= {"null_scores": classifier.null_scores_, "null_weight": float(null.sum(1).mean())}
     return Model(classifier, data.input, data.examples.take(np.flatnonzero(in_memory)), cases), summary
 
 

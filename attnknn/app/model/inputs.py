@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from tqdm import tqdm
 
 from attnknn.app.model.examples import Examples
-from attnknn.app.model.read_files import BATCH, STDIN, image_files, open_vectors
+from attnknn.app.model.read_files import BATCH, STDIN, has_vectors, image_files, open_vectors, parquet_vectors
 from attnknn.classifier.persistence import incomplete
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import display_name, read_json, write_json
@@ -33,11 +33,24 @@ class Batch:
 
     names: list[str]  # file and line or row of each, for messages
     values: Any  # a data frame of strings, float (B, D), or uint8 (B, C, H, W)
+    beside: pd.DataFrame | None = None  # other columns of a Parquet file of vectors, as strings
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The rows at these positions."""
         values = self.values.iloc[rows] if hasattr(self.values, "iloc") else self.values[rows]
-        return Batch([self.names[row] for row in rows], values)
+        beside = None if self.beside is None else self.beside.iloc[list(rows)]
+        return Batch([self.names[row] for row in rows], values, beside)
+
+    @property
+    def columns(self) -> pd.DataFrame | None:
+        """Columns of a table or beside vectors."""
+        return self.values if isinstance(self.values, pd.DataFrame) else self.beside
+
+    def without(self, column: str) -> "Batch":
+        """The batch without a column."""
+        if self.beside is None:
+            return Batch(self.names, self.values.drop(columns=column))
+        return Batch(self.names, self.values, self.beside.drop(columns=column))
 
 
 def _csv_batches(source: str, layout: dict[str, Any]) -> Iterator[Batch]:
@@ -58,8 +71,15 @@ class Vectors:
     kind = "vectors"
 
     def batches(self, sources: Sequence[str], **_: Any) -> Iterator[Batch]:
-        """Rows of .npy and CSV files in batches."""
+        """Rows of .npy and CSV files, and of Parquet files with a column `vector`, in batches."""
         for source in sources:
+            if has_vectors(Path(source)):
+                for vectors, beside in parquet_vectors(source):
+                    self._check_dim(source, vectors)
+                    yield Batch(list(beside.index), vectors.astype(np.float64), beside)
+                continue
+            pictures = f"{source}: a folder; this model reads vectors: run `attnknn embed {source} -o z.npy` first"
+            require(not Path(source).is_dir(), pictures)
             if not source.lower().endswith(".npy"):
                 yield from _csv_batches(source, self.layout)
                 continue

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embed_rows
-from attnknn.app.model.read_files import image_files, open_vectors
+from attnknn.app.model.read_files import has_vectors, image_files, open_vectors, parquet_vectors
 from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import InputError, require
@@ -57,7 +57,7 @@ def load_rows(
     require(0 <= seed < 2**32, f"seed: {seed}; give a whole number from 0 to 4294967295")
     layout = layout or {}
     is_table = source.name.lower().endswith(TABLES)
-    is_vectors = (source.suffix.lower() == ".npy" and not source.is_dir()) or _has_vectors(source)
+    is_vectors = (source.suffix.lower() == ".npy" and not source.is_dir()) or has_vectors(source)
     require(is_table or not stored, "--store: of tables; columns of --rows are all stored")
     require(is_vectors or not pictures, "--pictures: a column beside vectors; leave it out")
     if is_vectors:
@@ -167,28 +167,17 @@ def _load_vectors(
     return LabelledRows(model_input, X, labels, is_test, examples, first, groups, names)
 
 
-def _has_vectors(source: Path) -> bool:
-    """Whether a source is a Parquet file, or a folder of such, with a column `vector`."""
-    if source.suffix.lower() != ".parquet" and not any(source.glob("*.parquet")):
-        return False
-    from attnknn.core.tables import parquet_files
-
-    return source.exists() and "vector" in parquet_files(str(source)).schema.names
-
-
 def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, pd.DataFrame | None]:
     """Vectors, labels, and the other columns as texts or None."""
-    from attnknn.core.tables import parquet_files, to_vectors
-
-    table = parquet_files(str(path)).to_table()
-    names = [name for name in table.column_names if name != "vector"]
-    known = target in names
-    require(known, f"{path}: no column {target!r}; name that of the labels with --target: {', '.join(names) or 'none'}")
-    frame = table.select(names).to_pandas()
+    batches = list(parquet_vectors(str(path)))
+    frame = pd.concat([beside for _, beside in batches])
+    names = ", ".join(map(str, frame)) or "none"
+    require(target in frame, f"{path}: no column {target!r}; name that of the labels with --target: {names}")
     require(not frame[target].isna().any(), f"{path}: rows without a label in column {target!r}; leave them out")
-    frame = frame.map(str).where(frame.notna())
-    columns = frame.drop(columns=[str(target)])
-    vectors = to_vectors(table, ["vector"], str(path))
+    columns = frame.drop(columns=[str(target)]).reset_index(drop=True)
+    dims = {vectors.shape[1] for vectors, _ in batches}
+    require(len(dims) == 1, f"{path}: vectors of {' and '.join(map(str, sorted(dims)))} numbers; give one length")
+    vectors = np.concatenate([vectors for vectors, _ in batches])
     return vectors, frame[target].to_numpy(str), columns if columns.shape[1] else None
 
 

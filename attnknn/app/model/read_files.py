@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import load_array
+from attnknn.core.files import display_name, load_array
 
 BATCH = 1024  # rows per chunk
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -23,6 +24,38 @@ def open_vectors(path: Path) -> np.ndarray:
     require(numeric, f"{path}: {array.dtype} of shape {array.shape}; expected numbers (rows, dimensions)")
     require(len(array) > 0, f"{path}: no rows; give a file with rows")
     return array
+
+
+def has_vectors(source: Path) -> bool:
+    """Whether a source is a Parquet file, or a folder of such, with a column `vector`.
+
+    Raises:
+        InputError: it has vectors in a column of another name.
+    """
+    if not (source.suffix.lower() == ".parquet" and source.exists()) and not any(source.glob("*.parquet")):
+        return False
+    from attnknn.core.tables import holds_lists, parquet_files
+
+    schema = parquet_files(str(source)).schema
+    if "vector" not in schema.names:
+        lists = [column.name for column in schema if holds_lists(column.type)]
+        require(not lists, f"{source}: column {', '.join(map(repr, lists))} holds vectors; rename it to 'vector'")
+    return "vector" in schema.names
+
+
+def parquet_vectors(source: str, size: int = BATCH) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
+    """Vectors (B, D) of `has_vectors` in batches, and the other columns as strings or None, index `<file> row <n>`."""
+    from attnknn.core.tables import parquet_files, to_vectors
+
+    dataset, start, name = parquet_files(source), 0, display_name(Path(source).name)
+    others = [column for column in dataset.schema.names if column != "vector"]
+    for batch in dataset.to_batches(batch_size=size):
+        if len(batch):
+            frame = batch.select(others).to_pandas()
+            frame.index = pd.Index([f"{name} row {row}" for row in range(start, start + len(batch))])
+            yield to_vectors(batch, ["vector"], source, start), frame.map(str).where(frame.notna())
+            start += len(batch)
+    require(start > 0, f"{source}: no rows; give a file with rows")
 
 
 def image_files(sources: Sequence[str], failed: Callable[[InputError], None] | None = None) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+NULL_SCORES = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}
 NOVEL = 0.05  # p value up to which an input is called novel
 
 
@@ -59,10 +60,12 @@ def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> s
     rows = f"neighbour {ids}" if count == 1 else f"its {count} heaviest neighbours for {answer['prediction']} ({ids})"
     if not count:
         return "No neighbour votes for it."
+    null = answer["null"]["of"]
+    refitted = "" if null == NULL_SCORES["shares"] else f", the {null} refitted"
     if change["how"] == "forget":
         without = "Without" if change["turned"] else "Even without"
-        return f"{without} {rows} it would {'' if change['turned'] else 'still '}be {outcome}."
-    relabelled = f"{rows} were {change['label']}"
+        return f"{without} {rows}{refitted and refitted + ','} it would {'' if change['turned'] else 'still '}be {outcome}."
+    relabelled = f"{rows} were {change['label']}{refitted}"
     if change["turned"]:
         return f"If {relabelled}, it would be {outcome}."
     return f"Even if {relabelled}, it would still be {outcome}."

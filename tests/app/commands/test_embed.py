@@ -14,7 +14,7 @@ from attnknn.app.model.model import Model
 from attnknn.core.artifacts import Split
 from attnknn.core.torchvision_shim import torchvision
 from attnknn.encoder.encoder import IMAGENET_MEAN, IMAGENET_STD, Encoder
-from command_line import attnknn, embed, refused, succeeded
+from command_line import attnknn, csv_rows, embed, refused, succeeded
 
 ONNX = Path(__file__).parent / "data" / "channel_means.onnx"  # (n, 3, 8, 6) → means over space (n, 3)
 FAST = ("--weights", "distance", "-k", 3)
@@ -117,7 +117,7 @@ def test_pictures_beside_vectors_are_stored_with_the_model(pictures: Path, tmp_p
     assert "a column beside vectors" in refused("fit", changed, *labelled, "--pictures", "path", "-o", other)
 
 
-def test_parquet_files_of_vectors_are_fitted(folder: Path, pictures: Path, tmp_path: Path) -> None:
+def test_parquet_files_of_vectors_are_read(folder: Path, pictures: Path, tmp_path: Path) -> None:
     z, parts = tmp_path / "z.npy", tmp_path / "parts"
     succeeded("embed", pictures, "--encoder", f"onnx:{ONNX}", "-o", z)
     succeeded("embed", pictures, "--encoder", f"onnx:{ONNX}", "-o", parts)
@@ -132,12 +132,33 @@ def test_parquet_files_of_vectors_are_fitted(folder: Path, pictures: Path, tmp_p
         np.testing.assert_allclose(loaded.memory.bank.z, expected.memory.bank.z, atol=1e-5)
         pd.testing.assert_frame_equal(loaded.examples.table, expected.examples.table)
         np.testing.assert_array_equal(loaded.examples.images, expected.examples.images)
+    # All commands read them, with labels and pictures in their columns.
+    model, by_array = tmp_path / "a", csv_rows("predict", tmp_path / "a", z)
+    for source in (parts, tmp_path / "one.parquet"):
+        answers = csv_rows("predict", model, source)
+        assert [row["label"] for row in answers] == [row["label"] for row in by_array]
+        assert answers[3]["input"] == f"{source.name} row 3"
+        assert "24 rows" in succeeded("evaluate", model, source, "--target", "label")
+        assert f"{source.name} row 0" in succeeded("explain", model, source)
+    assert "no column 'sort'" in refused("evaluate", model, parts, "--target", "sort")
+    succeeded("add", model, tmp_path / "one.parquet", "--target", "label")
+    examples = Model.load(model).examples
+    np.testing.assert_array_equal(examples.images[34:46, 0, 32, 32], range(200, 212))
+    assert examples.table["path"].iloc[45].endswith("red/11.png")
+    line = refused("predict", model, pictures)
+    assert f"this model reads vectors: run `attnknn embed {pictures} -o z.npy` first" in line
     other = ("-o", tmp_path / "other")
     assert "name that of the labels with --target: label, path" in refused("fit", parts, *other)
     assert "has the columns itself" in refused("fit", parts, "--rows", tmp_path / "z.csv", "--target", "label", *other)
     frame = pd.read_parquet(parts).assign(label=[None, *["a", "b"] * 11, "a"])
     frame.to_parquet(tmp_path / "one.parquet")
-    assert "rows without a label" in refused("fit", tmp_path / "one.parquet", "--target", "label", *other)
+    fit = ("fit", tmp_path / "one.parquet", "--target", "label", *other)
+    assert "rows without a label" in refused(*fit)
+    frame.rename(columns={"vector": "embedding"}).to_parquet(tmp_path / "one.parquet")
+    assert "column 'embedding' holds vectors; rename it to 'vector'" in refused(*fit)
+    ragged = [vector[: 3 - (row == 5)] for row, vector in enumerate(frame["vector"])]
+    frame.assign(vector=ragged, label="a").to_parquet(tmp_path / "one.parquet")
+    assert "2 numbers in row 5, 3 in row 0; give vectors of one length" in refused(*fit)
 
 
 def test_pictures_that_trained_the_encoder_are_counted(folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`attnknn fit`."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ def test_files_with_another_separator_than_that_of_fit(folder: Path, tmp_path: P
     assert "no target column 'target'" in refused(*fit)
     succeeded(*fit, "--separator", "^")
     expected = csv_rows("predict", tmp_path / "m", tmp_path / "t.csv")
+    line = refused("predict", tmp_path / "m", tmp_path / "plain.csv")
+    assert "one column with the separator '^'; it looks like ',': correct --separator" in line
     own = csv_rows("predict", tmp_path / "m", tmp_path / "plain.csv", "--separator", ",")
     assert [row["label"] for row in own] == [row["label"] for row in expected]
     added = json.loads(
@@ -123,6 +126,25 @@ def test_files_with_another_separator_than_that_of_fit(folder: Path, tmp_path: P
     assert len(added["added"]) == 150
     assert csv_rows("predict", tmp_path / "m", tmp_path / "t.csv")  # `add` left the separator of the model
     assert "pictures" in refused("predict", folder / "pictures", folder / "images", "--separator", ";")
+
+
+def test_threads_of_a_fit(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
+    fit = "fit", folder / "iris.csv", "--target", "target", "--weights", "uniform", "-o", tmp_path / "m"
+    succeeded(*fit, "--threads", 1)
+    assert {os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")} == {"1"}
+
+
+def test_a_linear_classifier_that_decides_alone_is_reported(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(400, 30))
+    frame = pd.DataFrame(x).assign(target=np.where(x.sum(1) > 0, "a", "b"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    fit = "fit", tmp_path / "t.csv", "--target", "target", "-o"
+    text = succeeded(*fit, tmp_path / "linear", "--null-scores", "linear")
+    share = Model.load(tmp_path / "linear").classifier.explain(x[:50]).null.sum(1).mean()
+    assert ("of neighbours hardly any; --null-scores shares" in text) == (share > 0.9)
+    assert "hardly any" not in succeeded(*fit, tmp_path / "distance", "--weights", "distance")
 
 
 def test_a_model_written_during_a_fit_is_not_overwritten(folder: Path, tmp_path: Path, monkeypatch) -> None:

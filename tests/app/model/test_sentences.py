@@ -23,7 +23,7 @@ from attnknn.app.model.sentences import (
 )
 
 KEPT = {"how": "relabel", "turned": False, "prediction": "a"}
-ANSWER = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
+ANSWER = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"], "null": {"of": "class shares"}}
 
 
 def test_describe_answer() -> None:
@@ -68,6 +68,15 @@ def test_describe_nearest() -> None:
 def test_describe_counterfactual(change: dict, expected: str) -> None:
     default = {"how": "forget", "turned": True, "ids": [4, 5], "label": "b", "prediction": "b", "confidence": 0.6}
     assert describe_counterfactual(ANSWER, {**default, **change}) == expected
+
+
+def test_describe_counterfactual_of_a_refitted_classifier() -> None:
+    change = {"how": "forget", "turned": True, "ids": [4], "label": "b", "prediction": "b", "confidence": 0.6}
+    answer = ANSWER | {"null": {"of": "linear classifier"}}
+    line = "Without neighbour #4, the linear classifier refitted, it would be b (60 %)."
+    assert describe_counterfactual(answer, change) == line
+    line = "If neighbour #4 were b, the linear classifier refitted, it would be b (60 %)."
+    assert describe_counterfactual(answer, change | {"how": "relabel"}) == line
 
 
 @pytest.mark.parametrize("kind", ["table", "pictures", "vectors"])

@@ -27,8 +27,9 @@ def test_test_cases(clients: Clients, loaded: Loaded, kind: str) -> None:
         np.testing.assert_array_equal(probabilities(response, model), expected)
         assert response["label"] == str(model.cases.labels[i])
         explanation = model.classifier.explain(model.cases.vectors[i : i + 1])
-        heaviest = explanation.ids[0][np.argsort(-explanation.weights[0], kind="stable")][:8]
-        assert [neighbour["id"] for neighbour in response["answer"]["neighbours"]] == heaviest.tolist()
+        heaviest = explanation.ids[0][np.argsort(-explanation.weights[0], kind="stable")][:8].tolist()
+        nearest = [explanation.ids[0, 0]] if explanation.ids[0, 0] not in heaviest else []
+        assert [neighbour["id"] for neighbour in response["answer"]["neighbours"]] == heaviest + nearest
 
 
 def test_rows_of_the_memory_are_explained_leave_one_out(loaded: Loaded, table: TestClient) -> None:
@@ -125,14 +126,24 @@ def test_a_limited_number_of_queries_is_stored(vectors: TestClient) -> None:
 
 def test_a_neighbour_of_small_weight_is_listed_on_request(table: TestClient) -> None:
     neighbours = table.get("/api/case/3?shown=64").json()["answer"]["neighbours"]
+    nearest = min(neighbours, key=lambda n: n["distance"])
     answer = table.get(f"/api/case/3?shown=2&row={neighbours[-1]['id']}").json()["answer"]
-    assert answer["neighbours"] == [*neighbours[:2], neighbours[-1]]
-    assert answer["rest"]["count"] == len(neighbours) - 3
-    assert answer["rest"]["weight"] == pytest.approx(sum(n["weight"] for n in neighbours[2:-1]), abs=1e-6)
+    kept = [n for i, n in enumerate(neighbours) if i < 2 or n in (nearest, neighbours[-1])]
+    assert answer["neighbours"] == kept
+    assert answer["rest"]["count"] == len(neighbours) - len(kept)
+    rest = [n["weight"] for n in neighbours if n not in kept]
+    assert answer["rest"]["weight"] == pytest.approx(sum(rest), abs=1e-6)
     default = table.get("/api/case/3?shown=2").json()["answer"]
     for row in (neighbours[0]["id"], 99999):  # listed already, or not a neighbour
         assert table.get(f"/api/case/3?shown=2&row={row}").json()["answer"] == default
     refused(table.get("/api/case/3?row=x"), 400, "not a whole number")
+
+
+def test_the_nearest_neighbour_is_listed_whatever_its_weight(table: TestClient) -> None:
+    for case in range(8):
+        answer = table.get(f"/api/case/{case}?shown=1").json()["answer"]
+        assert min(one["distance"] for one in answer["neighbours"]) == pytest.approx(answer["nearest"]["distance"])
+        assert len(answer["neighbours"]) <= 2
 
 
 def test_filters_of_test_cases(loaded: Loaded, table: TestClient, vectors: TestClient) -> None:

@@ -178,7 +178,7 @@ def test_columns_of_query_and_neighbour_stand_beside_each_other(open_page: OpenP
     first = cards(page).first
     expect(first.locator("thead th")).to_have_text(["", "query", "neighbour"])
     neighbour = page.request.get(f"{page.home}api/case/3").json()["answer"]["neighbours"][0]["example"]["columns"]
-    size = first.locator("tbody tr", has=page.locator('th[title="size"]')).locator("td")
+    size = first.locator("tbody tr", has=page.get_by_role("rowheader", name="size", exact=True)).locator("td")
     expect(size.first).to_have_text(page.get_by_label("size", exact=True).input_value())
     expect(size.last).to_contain_text(neighbour["size"])
 
@@ -378,7 +378,7 @@ def test_counterfactual_of_the_least_sure_case(open_page: OpenPage) -> None:
     rows = page.locator("#counterfactual a").evaluate_all("links => links.map(link => link.textContent)")
     expect(page.locator("article.marked")).to_have_count(len(rows))
     assert {card.get_attribute("data-id") for card in page.locator("article.marked").all()} == set(rows)
-    words = f"one of {len(rows)} that change it" if len(rows) > 1 else "changes it"
+    words = f"1 of {len(rows)} changing it" if len(rows) > 1 else "changes it"
     expect(page.locator("article.marked .mark").first).to_have_text(words)
     click(page, "#forget-these")
     shows(page, comparison="The answer was")

@@ -10,8 +10,9 @@ function drawTrail() {
   replace($("trail"),
     trail.length > 1 && h("a", { href: `#${trail.at(-2)}`, className: "button", id: "back" }, "‹ Back"),
     steps.flat(),
-    step(Number(which) - 1, "previous-case", "←", "Previous test case"),
-    step(Number(which) + 1, "next-case", "→", "Next test case"));
+    h("span", { className: "steps" }, [
+      step(Number(which) - 1, "previous-case", "←", "Previous test case"),
+      step(Number(which) + 1, "next-case", "→", "Next test case")].filter(Boolean)));
 }
 
 function drawVerdict() {
@@ -50,7 +51,7 @@ function drawNovelty({ novelty, nearest }) {
 
 // Columns stored beside a vector, which the model does not read.
 const drawBeside = (example) => h("dl", { className: "values scroll", id: "beside" },
-  values(example).flatMap(({ name, text }) => [h("dt", { title: name }, name), h("dd", {}, text)]));
+  values(example).flatMap(({ name, text }) => [h("dt", {}, name), h("dd", { title: text }, shorten(text))]));
 
 // A row that was just added may have a very small weight.
 function drawAdded({ neighbours }) {
@@ -107,10 +108,12 @@ function drawCounterfactual() {
       : `Not found: with the ${n} heaviest for ${prediction} labelled ${label}, it would still be ${outcome}.`);
   }
   const link = (id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))];
+  const refitted = { "class means": ", the class means refitted, ", "linear classifier": ", the linear classifier refitted, " };
+  const then = refitted[current.answer.null.of];
   const forgets = how === "forget", rows = one ? ["row ", link(ids[0], 0)[1]] : [`these ${n} rows`];
   const list = one ? [] : [": ", ...ids.slice(0, 12).flatMap(link), n > 12 ? ` and ${n - 12} more` : ""];
   return h("div", { className: "note stack", id: "counterfactual" },
-    h("p", {}, forgets ? "Without " : "Were ", rows, forgets ? " " : ` labelled ${label}, `, `it would be ${outcome}`,
+    h("p", {}, forgets ? "Without " : "Were ", rows, forgets ? "" : ` labelled ${label}`, then || (forgets ? " " : ", "), `it would be ${outcome}`,
       list, one ? ". It is marked below." : ". They are marked below."),
     forgets && h("div", {}, h("button", { id: "forget-these", onclick: handler(() => forget(ids)) },
       one ? "Forget it" : `Forget these ${n}`)));

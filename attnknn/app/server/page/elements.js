@@ -37,6 +37,7 @@ function notice(text) {
 
 const plural = (n, one, more) => `${n.toLocaleString("en")} ${n === 1 ? one : more || one + "s"}`;
 const formatNumber = (value, digits = 3) => Number(value.toPrecision(digits)).toString().replace("-", "−");
+const shorten = (text) => (text.length > 36 ? `${text.slice(0, 12)}…${text.slice(-22)}` : text);
 const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function percent(p) {
@@ -53,7 +54,8 @@ function confidenceText(p) {
 
 function colour(label) {
   const index = Math.max(about.classes.indexOf(label), 0);
-  return COLOURS[index] || `hsl(${180 + (index * 137.5) % 140} ${40 + 15 * (index % 3)}% ${42 + 11 * (index % 4)}%)`;
+  const turn = (index * 74.2) % 195;  // over the hues 25–65 and 175–330
+  return COLOURS[index] || `hsl(${turn < 40 ? 25 + turn : 135 + turn} ${[75, 45, 30][index % 3]}% ${[38, 52, 66][(index >> 1) % 3]}%)`;
 }
 
 const labelled = (label) => h("span", { className: "label", "--hue": colour(label) }, label);

@@ -40,15 +40,15 @@ function drawValues(example) {
     return { ...entry, queryField, differs, difference, distance };
   });
   if (!all.length) return null;
-  const kept = allColumns ? all : [...all].sort((a, b) => b.distance - a.distance).slice(0, FIELDS);
+  const kept = allColumns ? all : [...all].sort((a, b) => b.distance - a.distance).slice(0, fields());
   if (!queryFields.size) {
-    return h("dl", { className: "values" }, kept.flatMap(({ name, text }) => [h("dt", { title: name }, name), h("dd", {}, text)]));
+    return h("dl", { className: "values" }, kept.flatMap(({ name, text }) => [h("dt", {}, name), h("dd", { title: text }, shorten(text))]));
   }
   const arrow = (difference) => (difference === null || difference === 0 ? "" : difference > 0 ? "▲ " : "▼ ");
   const heads = ["", "query", "neighbour"].map((name) => h("th", { scope: "col" }, name));
   return h("table", { className: "comparing" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, kept.map(
     ({ name, text, queryField, differs, difference, distance }) => h("tr", {},
-      h("th", { scope: "row", title: name }, name), h("td", {}, queryField ? queryField.text : "–"),
+      h("th", { scope: "row" }, name), h("td", {}, queryField ? queryField.text : "–"),
       h("td", { className: !differs ? "same" : distance >= 0.5 ? "far" : "" }, arrow(difference), text)))));
 }
 
@@ -79,7 +79,7 @@ function drawNeighbours() {
   replace($("neighbours-head"),
     h("h2", {}, rest.count ? `${few ? "" : "The "}${neighbours.length}${few ? "" : " heaviest"} of `
       + `${neighbours.length + rest.count} neighbours` : plural(neighbours.length, "neighbour")),
-    values(example).length > FIELDS && h("label", { className: "row quiet" }, h("input", { type: "checkbox",
+    values(example).length > fields() && h("label", { className: "row quiet" }, h("input", { type: "checkbox",
       id: "all-columns", checked: allColumns,
       onchange: (event) => { allColumns = event.target.checked; draw(); } }), "all columns"),
     quiet(...words.filter(Boolean)),
@@ -104,6 +104,9 @@ const NULL_SCORES = {
   "linear classifier": "No row: what a logistic regression on the memory says.",
 };
 
+// The largest weight of the cards, whose bar is full.
+const heaviest = () => Math.max(...current.answer.neighbours.map((one) => one.weight), current.answer.null.weight) || 1;
+
 // What scores classes beside the rows.
 function drawNull() {
   const { prediction, null: { of, weight, share, classes } } = current.answer;
@@ -111,24 +114,26 @@ function drawNull() {
   return h("div", { className: "card", id: "null" },
     h("div", { className: "stack" }, h("strong", {}, capitalise(of)), quiet(NULL_SCORES[of]),
       h("span", { className: "weight", title: "its share of the votes for all classes" },
-        bar("var(--quiet)", weight), h("span", { className: "number" }, percent(weight))),
+        bar("var(--quiet)", weight / heaviest()), h("span", { className: "number" }, percent(weight))),
       quiet(`${percent(share)} of the votes for ${prediction}`)),
     h("div", { className: "bars" }, classes.filter((one) => one.weight >= 0.0005).flatMap((one) => [labelled(one.label),
       bar(colour(one.label), one.weight / weight), h("span", { className: "number" }, percent(one.weight / weight))])));
 }
 
-function drawNeighbour({ id, label, distance, weight, example }, _, all) {
+function drawNeighbour({ id, label, distance, weight, example }) {
   const agrees = label === current.answer.prediction;
   const marked = counterfactual && counterfactual.turned && counterfactual.ids.includes(id);
   const n = marked && counterfactual.ids.length;
   return h("article", { className: `card one ${agrees ? "" : "other"} ${marked ? "marked" : ""}`, "data-id": id },
-    marked && h("span", { className: "mark" }, n > 1 ? `one of ${n} that change it` : "changes it"),
+    marked && h("span", { className: "mark" }, n > 1 ? `1 of ${n} changing it` : "changes it"),
     h("a", { href: `#memory/${id}`, id: `neighbour-${id}`, title: `Ask for row ${id}` },
       example.picture && picture(example.picture, `Row ${id}`),
-      h("span", { className: "top" }, labelled(label), !agrees && h("span", { className: "bad" }, "disagrees"),
-        h("span", { className: "quiet", title: `distance ${distance}` }, `distance ${formatNumber(distance, 2)}`)),
+      labelled(label),
+      h("span", { className: "top" },
+        h("span", { className: "quiet", title: `distance ${distance}` }, `distance ${formatNumber(distance, 2)}`),
+        !agrees && h("span", { className: "bad" }, "disagrees")),
       h("span", { className: "weight", title: "its share of the votes" },
-        bar(colour(label), weight / (all[0].weight || 1)), h("span", { className: "number" }, percent(weight)))),
+        bar(colour(label), weight / heaviest()), h("span", { className: "number" }, percent(weight)))),
     drawValues(example),
     strip(example, current.example),
     h("div", { className: "foot quiet" }, h("span", {}, `row ${id}`),

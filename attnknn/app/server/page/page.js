@@ -1,7 +1,8 @@
 // State, requests and views of the page. The scripts before this one draw its parts.
 "use strict";
 
-const MORE = 24, MOST = 64, FIELDS = 6, PAGE = 48;
+const MORE = 24, MOST = 64, PAGE = 48;
+const fields = () => (window.innerWidth < 860 ? 4 : 6);  // columns of a card, of those that differ most
 let about = null;           // the model, from /api/model
 let current = null;         // the response on the page
 let before = null;          // the answer before the last change, and a description of the change
