@@ -454,6 +454,11 @@ class AttnKNNClassifier(SaveMixin, PredictMixin, ExplainMixin, AuditMixin, Chang
                 checked = validate_data(self, X, *arrays[1:], dtype=[np.float64, np.float32], **options)
             except OverflowError as error:  # of Python's whole numbers
                 raise ValueError(f"X: {error}; give numbers below {LARGEST:g}") from None
+            except ValueError as error:
+                if "could not convert string" not in str(error):
+                    raise
+                remedy = "encode texts and categories first: make_pipeline(TableEncoder(), AttnKNNClassifier())"
+                raise ValueError(f"X: {error}; {remedy}") from None
         missing = len(arrays) > 1 and any(label is None for label in checked[1])
         require(not missing, "y: None is no label; give the row a label, or leave it out")
         return checked

@@ -1,5 +1,6 @@
 """`TableEncoder`: the schema of tables as a transformer of scikit-learn."""
 
+import warnings
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
@@ -8,7 +9,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 from attnknn.data.schema import column_kinds, fit_schema
 
 
@@ -17,8 +18,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Numbers are standardised, missing ones replaced by the median and marked by a column of their own. Texts, columns of
     pandas' categorical type and booleans are one-hot encoded, missing ones as a category; unknown ones are zeros, or
-    those of rare categories in tables of 1,000 rows or more. Columns of ids are left out. Dates, sentences and other
-    ambiguous columns are refused with what to do.
+    those of rare categories in tables of 1,000 rows or more. Columns of ids are left out, and with a warning those
+    without any value. Dates, sentences and other ambiguous columns are refused with what to do. Arrays are taken as
+    columns named 0, 1, …
 
     Parameters
     ----------
@@ -70,7 +72,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
         frame = frame.drop(columns=list(self.drop))
-        require(frame.shape[1] > 0, "drop: all columns; leave one")
+        empty = [name for name in frame if frame[name].isna().all() and name not in (*named, *self.numeric)]
+        if empty:
+            warnings.warn(f"X: no value in column {', '.join(map(str, empty))}; left out", stacklevel=2)
+            frame = frame.drop(columns=empty)
+        require(frame.shape[1] > 0, "X: no column left; give one with values that is not in drop")
         kinds = column_kinds(frame, self.numeric, sorted(named))
         self.schema_ = fit_schema(frame, kinds, np.ones(len(frame), bool), self.scale)
         self.ids_ = self.schema_.ids
@@ -89,14 +95,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 def _categorical(X: Any) -> list[str]:
     """Columns of pandas' categorical type."""
-    return [] if not isinstance(X, pd.DataFrame) else list(X.select_dtypes("category").columns)
+    return [] if not isinstance(X, pd.DataFrame) else list(map(str, X.select_dtypes("category").columns))
 
 
 def _as_texts(X: Any, categories: Collection[str]) -> pd.DataFrame:
     """A data frame of numbers, and of texts in categories and where a column has others; NaN where missing."""
-    require(isinstance(X, pd.DataFrame), f"X: {type(X).__name__}; give a pandas data frame with named columns")
-    require(len(X) > 0, "X: no rows")
-    require(all(isinstance(name, str) for name in X.columns), "X: column names that are no texts; rename them")
+    frame = pd.DataFrame(X).infer_objects() if isinstance(X, np.ndarray) and X.ndim == 2 else X
+    kind = f"X: {type(X).__name__}; give a pandas data frame, or an array (rows, columns)"
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(kind)
+    require(len(frame) > 0, "X: no rows")
+    X = frame.rename(columns=str)
     require(X.columns.is_unique, "X: two columns of the same name; rename one")
     columns = {}
     for name, column in X.items():

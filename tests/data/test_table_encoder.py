@@ -54,13 +54,35 @@ def test_whole_numbers_are_the_same_category_beside_a_missing_value() -> None:
     np.testing.assert_array_equal(encoder.transform(other)[1:], encoder.transform(frame)[1:])
 
 
+def test_arrays_and_columns_named_by_numbers() -> None:
+    frame = FRAME[["age", "city"]]
+    encoder = TableEncoder().fit(frame.to_numpy())
+    assert encoder.get_feature_names_out().tolist() == ["0", "0 missing", "1 = (missing)", "1 = Oslo", "1 = Rome"]
+    expected = TableEncoder().fit_transform(frame)
+    np.testing.assert_array_equal(encoder.transform(frame.to_numpy()), expected)
+    numbered = frame.set_axis([0, 1], axis=1)
+    np.testing.assert_array_equal(encoder.transform(numbered), expected)
+    np.testing.assert_array_equal(TableEncoder().fit_transform(numbered), expected)
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    with pytest.warns(UserWarning, match="X: no value in column city; left out"):
+        encoder = TableEncoder(drop=["id"]).fit(FRAME.assign(city=None))
+    np.testing.assert_array_equal(encoder.transform(FRAME), TableEncoder(drop=["id", "city"]).fit_transform(FRAME))
+
+
+def test_a_classifier_names_the_encoder_that_texts_need() -> None:
+    with pytest.raises(ValueError, match=r"could not convert string to float: .*TableEncoder"):
+        AttnKNNClassifier().fit(FRAME[["city"]].astype(str), [0, 1] * 30)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda frame: frame.drop(columns="age"), "no column 'age'"),
         (lambda frame: frame.assign(age="old"), "row 0: column 'age' is 'old', no number"),
         (lambda frame: frame.assign(age=np.inf), "column 'age' is inf"),
-        (lambda frame: frame.to_numpy(), "X: ndarray; give a pandas data frame"),
+        (lambda frame: frame["age"].to_numpy(), "X: ndarray; give a pandas data frame"),
         (lambda frame: frame[:0], "X: no rows"),
         (lambda frame: pd.concat([frame, frame[["age"]]], axis=1), "two columns of the same name"),
         (lambda frame: frame.assign(age=frame["age"] * 1j), "column 'age' is of type complex128"),
@@ -76,7 +98,7 @@ def test_columns_to_decide_about_are_named() -> None:
         TableEncoder(drop=["size"]).fit(FRAME)
     with pytest.raises(InputError, match="drop: a text; give a list"):
         TableEncoder(drop="age").fit(FRAME)
-    with pytest.raises(InputError, match="drop: all columns"):
+    with pytest.raises(InputError, match="X: no column left"):
         TableEncoder(drop=list(FRAME)).fit(FRAME)
     with pytest.raises(InputError, match="holds dates"):
         TableEncoder().fit(FRAME.assign(day=pd.Timestamp("2020-01-01")))

@@ -78,6 +78,7 @@ def audit(
 
         model = Model.load(source)
         issues, examples = model.classifier.audit(), model.examples
+        issues = issues.assign(decision="", label="")  # to fill in, for --apply
         issues.index = issues.index.rename("id")
     else:
         require(apply is None, f"--apply: {source} is no model; correct the labels there")

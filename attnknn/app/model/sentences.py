@@ -64,7 +64,8 @@ def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> s
     refitted = "" if null == NULL_SCORES["shares"] else f", the {null} refitted"
     if change["how"] == "forget":
         without = "Without" if change["turned"] else "Even without"
-        return f"{without} {rows}{refitted and refitted + ','} it would {'' if change['turned'] else 'still '}be {outcome}."
+        still = "" if change["turned"] else "still "
+        return f"{without} {rows}{refitted and refitted + ','} it would {still}be {outcome}."
     relabelled = f"{rows} were {change['label']}{refitted}"
     if change["turned"]:
         return f"If {relabelled}, it would be {outcome}."
