@@ -36,6 +36,7 @@ ON_REQUEST = (
     "changes",
     "label_noise",
     "gpu",
+    "hierarchical",
 )  # by --only, since they are slow
 WITH_EMBEDDINGS = ("search",)
 PACKAGES = ("scikit-learn", "cleanlab", "torchmetrics", "torchvision", "hnswlib", "usearch")

@@ -144,7 +144,13 @@ def neighbourhood(
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
     logits = torch.randn(b, c, generator=g)
-    return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density, logits)
+    region = torch.randint(3, (b, k), generator=g)
+    of_region = -torch.rand(b, 3, generator=g)
+    of_neighbour = of_region.gather(1, region)
+    if missing:
+        region[0, -2:] = -1
+    fields = query, keys, agreement, density, logits, region, of_neighbour
+    return NeighbourBatch(sims, labels, shares, prototypes, *fields)
 
 
 def clustered_split(n_classes: int = 5, n: int = 600) -> Split:

@@ -36,6 +36,7 @@ NOTHING: Parts = {
     "prototypes": False,
     "move_prototypes": False,
     "linear": False,
+    "hierarchical": False,
     "class_correction": False,
     "learned_prior": False,
     "dropout": 0.0,
@@ -55,7 +56,7 @@ DROPOUT = 0.2
 TABR_PARTS = {"shared key": "key", "label embedding": "label_embedding", "value correction": "correction"}
 ONE_SPACE = "full, without folds"
 REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
-_SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
+_SWITCHES = ("label_bias", "prototypes", "hierarchical", "class_correction", "learned_prior")
 _NOT_NESTED = ("dropout", "temperature_bounds", "hard_queries", *OBJECTIVES)  # no parameter more or less
 TRAINED, KEPT_START, NOT_TRAINED = "yes", "kept its start", "did not train"
 _TOLERANCE = 1e-3  # nats

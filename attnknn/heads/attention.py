@@ -58,6 +58,9 @@ class Attention(nn.Module):
     * linear: g·ℓ_y + d_y − log share_y likewise, with ℓ the logits of the encoder's linear head and g = 1 at
       initialisation. The null neighbours then vote for that head's classes, and neighbours correct it:
       p_c ∝ exp(g·ℓ_c + d_c)·(weight of null neighbours + vote_c/share_c).
+    * hierarchical: coarse attention chooses regions of the bank (k-means clusters), fine attention neighbours in them:
+      aᵢ + g·s_r/τ + (m − 1)·logΣ_{j in r} exp aⱼ, with s_r the similarity of the query to the centroid of i's region r,
+      whose neighbours so share a weight ∝ exp(g·s_r/τ)·(Σ_{j in r} exp aⱼ)^m. At initialisation g = 0 and m = 1.
     * class_correction: −η·log share_y, for neighbours only, which corrects votes for the class shares of the bank.
 
     Similarities: `bank` takes those of the search. `l2` learns one projection W = I + Δ shared by query and keys,
@@ -105,6 +108,7 @@ class Attention(nn.Module):
         prototypes: bool = False,
         move_prototypes: bool = False,
         linear: bool = False,
+        hierarchical: bool = False,
         class_correction: bool = False,
         learned_prior: bool = True,
         neighbours: bool = True,
@@ -123,6 +127,7 @@ class Attention(nn.Module):
         projects = similarity != "bank"
         needs = {"query": projects or prototypes, "keys": projects or "class_similarity" in features}
         needs |= {name: name in features for name in ("agreement", "density")} | {"logits": linear}
+        needs |= dict.fromkeys(("region", "region_sims"), hierarchical)
         self.needs = tuple(name for name, needed in needs.items() if needed)
         self.neighbours = neighbours
         self.dropout = dropout
@@ -161,6 +166,8 @@ class Attention(nn.Module):
         self.prototype_move = nn.Parameter(torch.zeros(n_classes, dim)) if prototypes and move_prototypes else None
         self.linear_gain = nn.Parameter(torch.tensor(1.0)) if linear else None
         self.linear_bias = nn.Parameter(torch.zeros(n_classes)) if linear else None
+        self.region_gain = nn.Parameter(torch.tensor(0.0)) if hierarchical else None
+        self.region_mass = nn.Parameter(torch.tensor(1.0)) if hierarchical else None
         self.correction = nn.Parameter(torch.tensor(0.0)) if class_correction else None
 
     def temperatures(self) -> Float[Tensor, " H"]:
@@ -251,6 +258,8 @@ class Attention(nn.Module):
         if n.log_weight is not None:
             scores = scores + n.log_weight[:, None]
         scores = scores.masked_fill(missing, -torch.inf)
+        if self.region_gain is not None:
+            scores = scores + self.region_bias(n, scores).masked_fill(missing, 0)
         class_bias = torch.zeros_like(n.shares)[None]  # (1 or B, C), of neighbours and null neighbours alike
         if self.label_bias is not None:
             class_bias = class_bias + self.label_bias
@@ -277,6 +286,17 @@ class Attention(nn.Module):
         if not self.neighbours:
             missing = torch.ones_like(missing)
         return (scores + bias[:, None]).masked_fill(missing, -torch.inf), null
+
+    def region_bias(self, n: NeighbourBatch, scores: Float[Tensor, "B H K"]) -> Float[Tensor, "B H K"]:
+        """What the coarse level of `hierarchical` adds to the scores; arbitrary where missing."""
+        region = n.require("region")
+        others = (region[:, :, None] != region[:, None, :])[:, None]  # (B, 1, K, K)
+        finite = scores.clamp(min=torch.finfo(scores.dtype).min)  # missing ones are regions of their own
+        mass = finite[:, :, None].masked_fill(others, -torch.inf).logsumexp(3)
+        assert self.region_gain is not None
+        assert self.region_mass is not None
+        coarse = self.region_gain * n.require("region_sims")[:, None] / self.temperatures()[:, None]
+        return coarse + (self.region_mass - 1) * mass
 
     def forward(self, n: NeighbourBatch) -> HeadOutput:
         scores, null = self.scores(n)

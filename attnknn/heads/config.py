@@ -23,6 +23,7 @@ class Parts(Block):
     prototypes: bool = False  # class means of the bank score the null neighbours
     linear: bool = False  # the encoder's linear head scores them
     move_prototypes: bool = False  # whether class means are learned
+    hierarchical: bool = False  # coarse attention over clusters of the bank, fine attention in them
     class_correction: bool = False
     learned_prior: bool = True  # the null neighbours' mass
     dropout: Rate = 0.0  # probability that a neighbour is left out in training

@@ -94,7 +94,7 @@ def fit_head(
     k_train = min(k_train, *(space.neighbours.ids.shape[1] for space in spaces))
     linear = parts.get("linear", False)
     weights = label_smoothing, hard_weight, entropy_weight, calibration_weight
-    rows = _Rows(spaces, k_train, batch_size, device, transition)
+    rows = _Rows(spaces, k_train, batch_size, device, transition, bool(parts.get("hierarchical")))
     sims, labels = part_neighbours(spaces, VAL, k_train)
     grid = [k_train], temperatures, priors
     initial = tune_distance(sims, labels, rows.y_val, spaces[0].shares, *grid, transition=transition)
@@ -197,7 +197,13 @@ class _Rows:
     """Fit and val rows of the spaces with their neighbours, gathered once; keys (B, K, D) are gathered by batch."""
 
     def __init__(
-        self, spaces: Sequence[EmbeddingSpace], k: int, batch_size: int, device: str, transition: np.ndarray | None
+        self,
+        spaces: Sequence[EmbeddingSpace],
+        k: int,
+        batch_size: int,
+        device: str,
+        transition: np.ndarray | None,
+        regions: bool,
     ) -> None:
         self.transition = None if transition is None else torch.from_numpy(transition).float()
         self.spaces, self.k, self.batch_size, self.device = spaces, k, batch_size, device
@@ -205,7 +211,8 @@ class _Rows:
         self.n_fit = sum(map(len, self.fit_rows))
         self.n_batches = sum(-(-len(rows) // batch_size) for rows in self.fit_rows)
         self.y_val = classes_of(spaces, VAL)
-        without = {"keys"} if has_logits(spaces) else {"keys", "logits"}
+        without = {"keys"} | ({"logits"} if not has_logits(spaces) else set())
+        without |= set() if regions else {"region", "region_sims"}
         small = [name for name in NEEDS if name not in without]
         self.on_fit = [
             space.around(rows, k, small).to(device) for space, rows in zip(spaces, self.fit_rows, strict=True)

@@ -1,9 +1,11 @@
 """Embedding spaces with stored neighbours, and batches of queries with their neighbours: the input of every head."""
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +18,8 @@ from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares, shares_of_counts
 
 _FOLDERS = ("embeddings", "neighbours", "statistics")
-NEEDS = ("query", "keys", "agreement", "density", "logits")  # fields of a batch that are gathered on request
+# Fields of a batch that are gathered on request.
+NEEDS = ("query", "keys", "agreement", "density", "logits", "region", "region_sims")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class NeighbourBatch:
     agreement: Float[Tensor, "B K S"] | None = None  # share of a neighbour's own neighbours that have its label
     density: Float[Tensor, "B K"] | None = None  # mean similarity of a neighbour to its own neighbours
     logits: Float[Tensor, "B C"] | None = None  # of the encoder's linear head
+    region: Int[Tensor, "B K"] | None = None  # cluster of the bank that a neighbour lies in
+    region_sims: Float[Tensor, "B K"] | None = None  # similarity of the query to the centroid of that cluster
     log_weight: Float[Tensor, "B K"] | None = None  # of the neighbours' sample weights; None for equal weights
     log_share: Float[Tensor, "B K"] | None = None  # precomputed by a head, see `Attention.precompute`
     features: Float[Tensor, "B K F"] | None = None  # likewise
@@ -47,7 +52,7 @@ class NeighbourBatch:
 
     def to(self, target: str | torch.dtype) -> "NeighbourBatch":
         """Move all tensors to a device, or cast those of floats to a type."""
-        integers = ("labels",) if isinstance(target, torch.dtype) else ()
+        integers = ("labels", "region") if isinstance(target, torch.dtype) else ()
         return replace(self, **{name: t.to(target) for name, t in self._tensors().items() if name not in integers})
 
     def take(self, idx: Int[Tensor, " M"]) -> "NeighbourBatch":
@@ -125,6 +130,17 @@ class EmbeddingSpace:
         """Mean embedding of each class in the bank."""
         return torch.from_numpy(np.array(self.statistics.prototypes))
 
+    @cached_property
+    def regions(self) -> tuple[np.ndarray, np.ndarray]:
+        """√N clusters of the N bank rows by k-means: cluster of each row, and their centroids (R, D)."""
+        from sklearn.cluster import KMeans
+
+        bank = np.asarray(self.embeddings.z[self.embeddings.rows(BANK)])
+        count = round(math.sqrt(len(bank)))
+        options: dict[str, Any] = {"init": "random", "n_init": 1, "max_iter": 10, "random_state": 0}
+        clusters = KMeans(count, **options).fit(bank)
+        return np.asarray(clusters.predict(np.asarray(self.embeddings.z))), clusters.cluster_centers_
+
     def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> NeighbourBatch:
         """Batch of query rows with their k stored neighbours, and the fields of `NEEDS` that are named.
 
@@ -137,6 +153,14 @@ class EmbeddingSpace:
         of_neighbours = {"keys": e.z, "agreement": s.agreement, "density": s.density}
         arrays = {name: np.asarray(of_neighbours[name][ids]) for name in of_neighbours.keys() & needs}
         arrays |= {name: np.asarray(of_queries[name][rows]) for name in of_queries.keys() & needs}  # type: ignore[index]
+        if "region" in needs:
+            regions, centroids = self.regions
+            arrays["region"] = np.where(ids >= 0, regions[ids], -1)
+            z = np.asarray(e.z[rows])
+            products = z @ centroids.T  # (B, R)
+            squares = (z**2).sum(1)[:, None] - 2 * products + (centroids**2).sum(1)
+            coarse = products if self.neighbours.metric == "ip" else -squares
+            arrays["region_sims"] = np.take_along_axis(coarse, regions[ids], 1)
         if self.log_weight is not None:
             arrays["log_weight"] = self.log_weight[ids]
         gathered = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -71,7 +71,15 @@ def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     alone = {name: parts for (group, name), parts in settings.items() if group == "alone"}
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}
-    switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
+    switches = {
+        "label_bias",
+        "prototypes",
+        "hierarchical",
+        "class_correction",
+        "learned_prior",
+        "temperature_bounds",
+        "dropout",
+    }
     projections = {"l2", "dot", "refine_keys"}
     assert set(alone) == {*FEATURES, "all evidence", *switches, *projections}, "self-attention needs evidence"
     assert different(alone.pop("refine_keys"), alone["l2"]) == {"refine_keys"}

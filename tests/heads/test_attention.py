@@ -21,12 +21,13 @@ PARTS: dict[str, dict[str, Any]] = {
     "learned_prior": {},
     "moved prototypes": {"prototypes": True, "move_prototypes": True},
     **{name: {"similarity": name} for name in ("l2", "dot")},
-    **{name: {name: True} for name in ("label_bias", "prototypes", "class_correction")},
+    **{name: {name: True} for name in ("label_bias", "prototypes", "hierarchical", "class_correction")},
     **{name: {"features": [name]} for name in FEATURES},
     "self_attention": {"features": ALL, "self_attention": True},
     **{f"refine_keys, {name}": {"similarity": name, "refine_keys": True} for name in ("l2", "dot")},
 }
-EVERYTHING: dict[str, Any] = dict.fromkeys(("label_bias", "prototypes", "move_prototypes", "class_correction"), True)
+SWITCHES = ("label_bias", "prototypes", "move_prototypes", "hierarchical", "class_correction")
+EVERYTHING: dict[str, Any] = dict.fromkeys(SWITCHES, True)
 EVERYTHING |= {"features": ALL, "self_attention": True, "dropout": 0.3}
 HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
 PARTS |= {"all, bank": EVERYTHING, "all, l2": EVERYTHING | {"similarity": "l2"}, "historic": HISTORIC}
@@ -136,8 +137,11 @@ def test_the_whole_head_by_hand() -> None:
         columns.append((n.keys[b] * own).sum(1) / n.keys[b].norm(dim=1) / own.norm(dim=1))
         units = torch.nn.functional.gelu(torch.stack(columns, 1) @ p["fc1.weight"].T + p["fc1.bias"])
         bias = by_class[labels] + p["label_scale"][labels] * share.log() - p["correction"] * log_prior[labels]
-        logits = learned + bias + units @ p["fc2.weight"][0] + p["fc2.bias"]
-        nulls = learned.logsumexp(0) + p["null_bias"] + p["null_slope"] * sims[0] / scale + log_prior + by_class
+        masses = torch.stack([learned[n.region[b] == region].logsumexp(0) for region in n.region[b]])
+        coarse = p["region_gain"] * n.region_sims[b] / tau + (p["region_mass"] - 1) * masses
+        logits = learned + coarse + bias + units @ p["fc2.weight"][0] + p["fc2.bias"]
+        prior = p["null_bias"] + p["null_slope"] * sims[0] / scale + log_prior
+        nulls = (learned + coarse).logsumexp(0) + prior + by_class
         expected, votes = torch.cat([logits, nulls]).softmax(0).split([4, C])
         assert weights[b].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
         assert probs[b].tolist() == pytest.approx(votes.index_add(0, labels, expected).tolist(), abs=1e-5)
@@ -164,7 +168,7 @@ def test_several_heads_by_hand() -> None:
 def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
     head, n = trained({**parts, "features": list(ALL)}), neighbourhood()
     order = torch.randperm(n.labels.shape[1], generator=torch.Generator().manual_seed(0))
-    fields = ("keys", "sims", "labels", "agreement", "density")
+    fields = ("keys", "sims", "labels", "agreement", "density", "region", "region_sims")
     reordered = replace(n, **{name: getattr(n, name)[:, order] for name in fields})
     (probs, weights), (again, moved) = head(n), head(reordered)
     torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
@@ -198,6 +202,33 @@ def test_the_similarity_of_a_neighbour_to_its_own_class_by_hand() -> None:
     for b, i in ((0, 0), (1, 3), (2, 5)):
         key, mean = n.keys[b, i], n.prototypes[n.labels[b, i]]
         torch.testing.assert_close(feature[b, i, 0], key @ mean / key.norm() / mean.norm())
+
+
+def test_hierarchical_attention_by_hand() -> None:
+    """A region's weight depends on its centroid and mass; within a region weights are those of flat attention."""
+    n = neighbourhood(missing=True)
+    parts = {"hierarchical": True, "learned_prior": False}
+    head, flat = trained(parts), untrained({"learned_prior": False}, 1.7, 0.05)
+    flat.load_state_dict({name: value for name, value in head.state_dict().items() if "region" not in name})
+    assert n.region is not None
+    assert n.region_sims is not None
+    weights, flat_weights = head(n)[1], flat(n)[1]
+    gain, mass, temperature = head.region_gain, head.region_mass, head.temperatures()[0]
+    assert gain is not None
+    assert mass is not None
+    for b in range(len(n.labels)):
+        regions = sorted({int(r) for r in n.region[b] if r >= 0})
+        coarse = []
+        for region in regions:
+            own = n.region[b] == region
+            assert own.any()
+            within = (n.sims[b, own] / temperature).softmax(0)
+            torch.testing.assert_close(weights[b, own] / weights[b, own].sum(), within)
+            torch.testing.assert_close(flat_weights[b, own] / flat_weights[b, own].sum(), within)
+            total = (n.sims[b, own] / temperature).exp().sum()
+            coarse.append((gain * n.region_sims[b, own][0] / temperature).exp() * total**mass)
+        shares = torch.stack([weights[b, n.region[b] == region].sum() for region in regions])
+        torch.testing.assert_close(shares / shares.sum(), torch.stack(coarse) / sum(coarse))
 
 
 def test_without_its_neighbours_it_is_a_linear_classifier() -> None:

@@ -45,11 +45,17 @@ def test_around_is_what_is_stored_of_each_neighbour(space: EmbeddingSpace) -> No
     np.testing.assert_array_equal(batch.labels, e.y[ids])
     stored = {"query": e.z[rows], "keys": e.z[ids], "agreement": evidence.agreement[ids]}
     stored |= {"density": evidence.density[ids], "logits": e.logits[rows]}  # type: ignore[index]
+    bank, (regions, centroids) = e.z[e.rows(BANK)], space.regions
+    assert len(centroids) == round(len(bank) ** 0.5)
+    own = ((e.z[:, None] - centroids[None]) ** 2).sum(2)
+    np.testing.assert_array_equal(regions, own.argmin(1))
+    stored |= {"region": regions[ids]}
+    stored["region_sims"] = -((e.z[rows][:, None] - centroids[regions[ids]]) ** 2).sum(2)
     for needs in (NEEDS, (), ("density",), ("query", "keys")):
         part = space.around(rows, 6, needs)
         for name in NEEDS:
             if name in needs:
-                np.testing.assert_array_equal(part.require(name), stored[name])
+                np.testing.assert_allclose(part.require(name), stored[name], rtol=1e-5, atol=1e-6)
             else:
                 with pytest.raises(AssertionError, match=f"{name} was not gathered"):
                     part.require(name)
@@ -77,6 +83,8 @@ def test_a_missing_neighbour_has_no_label(space: EmbeddingSpace) -> None:
     assert (batch.labels[:, -1] == -1).all()
     assert torch.isneginf(batch.sims[:, -1]).all()
     assert (batch.labels[:, :-1] >= 0).all()
+    assert batch.region is not None
+    assert (batch.region[:, -1] == -1).all()
 
 
 def test_moving_to_another_type_leaves_labels_whole() -> None:
@@ -85,7 +93,7 @@ def test_moving_to_another_type_leaves_labels_whole() -> None:
     wide = n.to(torch.float64)
     for field in dataclasses.fields(n):
         before, after = getattr(n, field.name), getattr(wide, field.name)
-        assert after.dtype == (torch.int64 if field.name == "labels" else torch.float64)
+        assert after.dtype == (torch.int64 if field.name in ("labels", "region") else torch.float64)
         np.testing.assert_array_equal(after, before)
     assert dataclasses.replace(n, keys=None).to("cpu").keys is None
 
