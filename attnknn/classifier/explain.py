@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attnknn.classifier.explanation import Counterfactual, Explanation
+from attnknn.classifier.explanation import NULL_NAMES, Counterfactual, Explanation
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.predictor import Predictor
 from attnknn.core.device import resolve_device
@@ -22,6 +22,7 @@ class ExplainMixin:
     classes_: np.ndarray
     memory_: BaseMemory
     usual_distances_: np.ndarray
+    null_scores_: str
     _unit: float
     _queries: Callable[[Any], np.ndarray]
     _predictor: Callable[[], Predictor]
@@ -79,7 +80,7 @@ class ExplainMixin:
         with self._reading():
             parts = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
         names = [f.name for f in fields(Explanation) if f.default is MISSING]
-        return Explanation(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def _memory_rows(self, ids: Any) -> list[tuple[int, np.ndarray]]:
         ids = check_row_ids(ids)
@@ -96,6 +97,7 @@ class ExplainMixin:
             predictions=self.classes_[result.predictions],
             distances=self._distances(result.distances),
             distance_percentiles=self._percentiles(result.distance_percentiles),
+            null_scores=NULL_NAMES[self.null_scores_],
         )
 
     def counterfactual(

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from attnknn.classifier.explanation_plot import as_html, plot_neighbours
+from attnknn.classifier.explanation_plot import as_html, as_percent, plot_neighbours
 from attnknn.core.errors import InputError, require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NULL_NAMES = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}
 _QUERIES, _NEIGHBOURS = 5, 8  # shown
 
 
@@ -41,6 +42,7 @@ class Explanation:
     given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
     added: np.ndarray  # (B, K) whether the neighbour was added after neighbour statistics were computed; see `storage`
     novelty: np.ndarray  # (B,) p values, as in `novelty`
+    null_scores: str = "class shares"  # what scores the null neighbours: that, class means or linear classifier
     images: Any = None  # of `with_images`
     query_images: Any = None
 
@@ -57,7 +59,8 @@ class Explanation:
     def __repr__(self) -> str:
         rows = [f"{label} ({p:.2f})" for label, p in zip(self.predictions, self.probabilities.max(1), strict=True)]
         shown = ", ".join(rows[:_QUERIES]) + (", …" if len(rows) > _QUERIES else "")
-        return f"Explanation of {len(rows)} predictions by {self.ids.shape[1]} neighbours each: {shown}"
+        parts = f"{self.ids.shape[1]} neighbours and the {self.null_scores}"
+        return f"Explanation of {len(rows)} prediction{'s' if len(rows) != 1 else ''} by {parts}: {shown}"
 
     def to_frame(self) -> pd.DataFrame:
         """One line a neighbour, those of a query by falling weight, and a last one of its null neighbours, id −1.
@@ -86,9 +89,12 @@ class Explanation:
             picture, pictures = self._pictures(query, shown)
             label, p = escape(str(self.predictions[query])), self.probabilities[query].max()
             rest = len(lines) - 1 - len(shown)
-            others = f"{rest} more neighbours weigh {lines['weight'].iloc[len(shown) : -1].sum():.1%}, " if rest else ""
-            null = f"{others}null neighbours {lines['weight'].iloc[-1]:.1%}"
-            parts.append(f"<p><b>{query}: {label}</b> ({p:.1%})</p>{as_html(shown, pictures, picture)}<p>{null}</p>")
+            more = as_percent(lines["weight"].iloc[len(shown) : -1].sum())
+            others = f"{rest} more neighbours weigh {more}, " if rest else ""
+            null = f"{others}the {self.null_scores} {as_percent(lines['weight'].iloc[-1])}"
+            parts.append(
+                f"<p><b>{query}: {label}</b> ({as_percent(p)})</p>{as_html(shown, pictures, picture)}<p>{null}</p>"
+            )
         more = len(self.predictions) - len(parts)
         return "".join(parts) + (f"<p>and {more} more predictions</p>" if more else "")
 
@@ -102,7 +108,9 @@ class Explanation:
         require(n > 0, f"n: {n}; give 1 or more")
         require(len(lines) > 0, f"query: {query}; give a position below {len(self.predictions)}")
         picture, pictures = self._pictures(query, lines)
-        return plot_neighbours(lines, str(self.predictions[query]), self.probabilities[query].max(), pictures, picture)
+        title = f"{self.predictions[query]} ({as_percent(self.probabilities[query].max())})"
+        others = f"{self.null_scores}: {as_percent(self.null[query].sum())}"
+        return plot_neighbours(lines, title, others, pictures, picture)
 
     def _pictures(self, query: int, neighbours: pd.DataFrame) -> tuple[Any, list[Any] | None]:
         """Picture of a query or None, and those of its neighbours or None."""

@@ -22,15 +22,23 @@ SUPPORTING, OTHER = "#2f6f9f", "#b3422e"  # neighbours of the predicted class, a
 _SIDE = 96  # pixels of pictures in HTML
 
 
+def as_percent(share: float) -> str:
+    """In percent with one decimal; "<0.1%" and ">99.9%" where that would round to none or all."""
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    return ">99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
+
+
 def as_html(neighbours: pd.DataFrame, images: Sequence[Any] | None, image: Any) -> str:
     """Lines of `Explanation.to_frame` as a table, or as pictures with labels and weights if there are any."""
     if images is None:
-        kinds = {"weight": "{:.1%}", "share": "{:.1%}", "distance": "{:.4g}"}
+        kinds = {"weight": as_percent, "share": as_percent, "distance": "{:.4g}".format}
         columns = neighbours[["id", "label", "distance", "weight", "share"]]
-        return columns.to_html(index=False, border=0, formatters={name: f.format for name, f in kinds.items()})
+        return columns.to_html(index=False, border=0, formatters=kinds)
     pictures = [("query", image)] if image is not None else []
-    for line, picture in zip(neighbours.itertuples(), images, strict=True):
-        pictures.append((f"#{line.id}: {line.label} {line.weight:.1%}", picture))
+    columns = (neighbours[name].tolist() for name in ("id", "label", "weight"))
+    for row, label, weight, picture in zip(*columns, images, strict=True):
+        pictures.append((f"#{row}: {label} {as_percent(weight)}", picture))
     style = f'style="height: {_SIDE}px; image-rendering: pixelated; display: block"'
     cells = [f'<td><img {style} src="{_data_url(picture)}">{escape(text)}</td>' for text, picture in pictures]
     return f"<table><tr>{''.join(cells)}</tr></table>"
@@ -61,8 +69,8 @@ def to_pixels(picture: Any) -> np.ndarray:
 
 def plot_neighbours(
     neighbours: pd.DataFrame,
-    prediction: str,
-    probability: float,
+    title: str,
+    others: str,
     images: Sequence[Any] | None = None,
     image: Any = None,
 ) -> "Figure":
@@ -70,13 +78,15 @@ def plot_neighbours(
 
     Args:
         neighbours: lines of `Explanation.to_frame`.
+        title: the prediction with its probability.
+        others: what else weighs how much.
         images: of the neighbours; None for bars.
         image: of the query.
     """
-    with needs_extra("pipeline", "plot"):
+    with needs_extra("plot", "plot"):
         import matplotlib  # noqa: F401
-    colours = [SUPPORTING if str(label) == prediction else OTHER for label in neighbours["label"]]
-    title = f"{prediction} ({probability:.1%})"
+    labels = zip(neighbours["label"], neighbours["prediction"], strict=True)
+    colours = [SUPPORTING if label == prediction else OTHER for label, prediction in labels]
     if images is None:
         figure = new_figure(3.4, 0.6 + 0.24 * len(neighbours))
         axes = figure.subplots()
@@ -84,13 +94,14 @@ def plot_neighbours(
         names = [f"{label}  #{row}" for label, row in zip(neighbours["label"], neighbours["id"], strict=True)]
         axes.set_yticks(range(len(neighbours)), names, parse_math=False)
         axes.invert_yaxis()
-        axes.set_xlabel("weight, %")
+        axes.set_xlabel(f"weight, % ({others})")
         axes.set_title(title, size=9, color=INK, parse_math=False)
         style_axes(axes)
         return _shown_in_notebooks(figure)
     pictures = [(title, INK, image)] if image is not None else []
-    for line, colour, picture in zip(neighbours.itertuples(), colours, images, strict=True):
-        pictures.append((f"{line.label}  {line.weight:.1%}", colour, picture))
+    weights = neighbours["weight"].tolist()
+    for label, weight, colour, picture in zip(neighbours["label"], weights, colours, images, strict=True):
+        pictures.append((f"{label}  {as_percent(weight)}", colour, picture))
     figure = new_figure(1.1 * len(pictures), 1.4)
     for axes, (text, colour, picture) in zip(
         figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 
 from attnknn.classifier.estimator import AttnKNNClassifier
@@ -31,7 +32,7 @@ def novelty(estimator: Any, X: Any) -> np.ndarray:
 def _transformed(estimator: Any, X: Any) -> tuple[AttnKNNClassifier, Any]:
     """The classifier at the end, and its input."""
     estimator = getattr(estimator, "best_estimator_", estimator)
-    search = hasattr(estimator, "estimator") and not isinstance(estimator, AttnKNNClassifier)
+    search = isinstance(estimator, BaseSearchCV)
     require(not search, f"estimator: a {type(estimator).__name__} without a refitted best_estimator_; fit it first")
     if isinstance(estimator, Pipeline):
         transformers, last = estimator[:-1], estimator[-1]

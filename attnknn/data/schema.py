@@ -290,7 +290,7 @@ def fit_schema(frame: Any, kinds: Mapping[str, str], bank: np.ndarray, scale: st
     Raises:
         InputError: an unknown scale, or a column of values so large that their standard deviation is not finite.
     """
-    require(scale in SCALES, f"numeric: {scale}; allowed are {', '.join(SCALES)}")
+    require(scale in SCALES, f"scale: {scale}; allowed are {', '.join(SCALES)}")
     rows = frame[bank]
     numeric = tuple(_fit_number(rows[name], scale) for name, kind in kinds.items() if kind == "number")
     categories = tuple(_fit_category(rows[name]) for name, kind in kinds.items() if kind == "category")

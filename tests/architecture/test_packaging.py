@@ -53,7 +53,7 @@ def dist_info(wheel: Path, file: str) -> str:
 
 def test_it_says_what_it_needs_and_what_its_extras_bring(wheel: Path) -> None:
     about = dist_info(wheel, "METADATA")
-    extras = {"bench", "cluster", "dev", "docs", "lance", "onnx", "pipeline", "serve", "tables"}
+    extras = {"bench", "cluster", "dev", "docs", "lance", "onnx", "pipeline", "plot", "serve", "tables"}
     assert set(re.findall(r"Provides-Extra: (\w+)", about)) == extras
     assert "License-Expression: MIT" in about
     assert "attnknn = attnknn.app.cli:app" in dist_info(wheel, "entry_points.txt")
@@ -152,7 +152,7 @@ def test_the_command_line_works_with_the_core(core: Path, tmp_path: Path) -> Non
     assert checks["extra [pipeline]"]["found"].startswith("missing: cleanlab, dvc, matplotlib, ")
     assert checks["extra [pipeline]"]["mend"].endswith("pip install 'attnknn[pipeline]'")
     for command, line in {
-        "explain iris rows.csv -o why.png": "--output needs matplotlib: pip install 'attnknn[pipeline]'",
+        "explain iris rows.csv -o why.png": "--output needs matplotlib: pip install 'attnknn[plot]'",
         "datasets": "datasets needs yaml: pip install 'attnknn[pipeline]'",
         "serve iris": "serve needs uvicorn: pip install 'attnknn[serve]'",
         "predict iris rows.csv -o answers.parquet": "--output: .parquet needs pyarrow: pip install 'attnknn[tables]'",

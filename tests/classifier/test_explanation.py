@@ -50,7 +50,9 @@ def test_missing_neighbours_are_left_out() -> None:
 
 
 def test_short_texts_and_tables(why: Explanation) -> None:
-    assert repr(why).startswith(f"Explanation of 7 predictions by 12 neighbours each: {why.predictions[0]} (")
+    assert repr(why).startswith(
+        f"Explanation of 7 predictions by 12 neighbours and the class means: {why.predictions[0]} ("
+    )
     assert repr(why).endswith("), …")
     html = why._repr_html_()
     assert html.count("<table") == 5

@@ -219,7 +219,7 @@ def test_quantiles_by_hand_and_by_scikit_learn():
     inside = np.abs(oracle) < 3
     np.testing.assert_allclose(x[inside[:, 0]], oracle[inside][:, None], atol=1e-4)
     assert np.abs(x).max() < 3.5  # no row lies far out because it is the largest
-    with pytest.raises(InputError, match="numeric: rank; allowed are standard, quantile"):
+    with pytest.raises(InputError, match="scale: rank; allowed are standard, quantile"):
         fit_schema(pd.DataFrame({"v": v[:, 0]}), {"v": "number"}, np.ones(30_000, bool), "rank")
 
 

@@ -82,7 +82,7 @@ def add(
                 columns = pd.concat([batch.beside for batch in batches])
             if columns is not None:
                 beside = loaded.input.beside(columns, places if places.is_dir() else places.parent)
-        ids = loaded.add(batches, labels, balanced, beside)
+        ids, known = loaded.add(batches, labels, balanced, beside)
         loaded.input = fitted
         outside = ~loaded.cases_in_memory()
         accuracy: list[float] = []
@@ -99,7 +99,7 @@ def add(
             accuracy += [] if cases is None else [loaded.accuracy(cases)]
         size = len(loaded.classifier.memory_)
         moved = int((held_out & ~outside).sum())
-    more: dict[str, object] = {"test_cases": moved, "new_classes": unknown}
+    more: dict[str, object] = {"test_cases": moved, "new_classes": unknown, "known": known}
     more.update({"lost_classes": lost} if lost else {})
     more.update({"accuracy": accuracy} if accuracy else {})
     _report(model, "added", ids, size, as_json, more)
@@ -109,6 +109,8 @@ def add(
         typer.echo(f"classes of which no row was kept: {', '.join(lost[:20])}")
     if unknown and not as_json:
         typer.echo(f"new classes: {', '.join(unknown[:20])}")
+    if known and not as_json:
+        typer.echo(f"rows among them that were in the memory already, and now count twice: {known:,}")
     if moved and not as_json:
         typer.echo(f"test cases among them, which are no longer held out: {moved:,}")
 

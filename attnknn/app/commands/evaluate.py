@@ -50,7 +50,7 @@ def evaluate(
     require(plot is None or plot.suffix.lower() == ".png", f"--plot: {plot}; give a .png file")
     picture = check_output(plot, model, [*inputs, *([str(rows)] if rows else [])], force, "--plot")
     if plot is not None:
-        with needs_extra("pipeline", "--plot"):
+        with needs_extra("plot", "--plot"):
             import_module("matplotlib")
     check_stdin(inputs)
     from attnknn.app.model.evaluation import evaluate_model, most_confused

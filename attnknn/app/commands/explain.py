@@ -55,7 +55,7 @@ def explain(
     target = check_output(output, model, inputs, force)
     require(shown > 0 and first > 0, "--shown and --first: give 1 or more")
     if output is not None:
-        with needs_extra("pipeline", "--output"):
+        with needs_extra("plot", "--output"):
             import_module("matplotlib")  # fail before the slow search
     check_stdin(inputs)
     from attnknn.app.model.model import Model

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, THREADS, layout_of, limit_threads
-from attnknn.app.model.sentences import NULL_SCORES, percent
+from attnknn.app.model.sentences import percent
 from attnknn.core.errors import InputError, require
 
 _MOSTLY = 0.9  # mean weight of the null neighbours from which a user is told
@@ -125,7 +125,9 @@ def fit(
         as_given = " (of the labels as given)" if label_noise else ""
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}{as_given}")
     if summary.get("null_weight", 0) > _MOSTLY:
-        name, share = NULL_SCORES[summary["null_scores"]], percent(summary["null_weight"])
+        from attnknn.classifier.explanation import NULL_NAMES
+
+        name, share = NULL_NAMES[summary["null_scores"]], percent(summary["null_weight"])
         typer.echo(f"weight of the {name}: {share}, of neighbours hardly any; --null-scores shares lets them decide")
     if "no_test" in summary:
         typer.echo(f"no test rows: {summary['no_test']}")

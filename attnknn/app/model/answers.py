@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.app.model.sentences import NULL_SCORES
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.explanation import Explanation
 from attnknn.classifier.predict import FAR
@@ -24,7 +23,6 @@ def to_records(c: AttnKNNClassifier, explanation: Explanation, shown: int, row_i
     percentiles, usual = explanation.distance_percentiles, c.usual_distances_
     sets = c.sets_from_proba(explanation.probabilities, 0.1, percentiles)
     classes = c.classes_.tolist()
-    null = NULL_SCORES[c.null_scores_]
     answers = []
     for i, probs in enumerate(explanation.probabilities):
         ids, weights, distances = explanation.ids[i], explanation.weights[i], explanation.distances[i]
@@ -55,7 +53,7 @@ def to_records(c: AttnKNNClassifier, explanation: Explanation, shown: int, row_i
                 "neighbours": [dict(zip(names, row, strict=True)) for row in rows],
                 "rest": {"count": len(rest), "weight": float(weights[rest].sum())},
                 "null": {
-                    "of": null,
+                    "of": explanation.null_scores,
                     "weight": float(explanation.null[i].sum()),
                     "share": float(explanation.null_share[i]),
                     "classes": [

@@ -24,7 +24,8 @@ def evaluate_model(classifier: AttnKNNClassifier, X: Any, labels: np.ndarray) ->
     """Score predictions of rows X (N, D).
 
     Returns:
-        rows: N. metrics: value, low and high of each of `METRICS`, the interval by bootstrap, of the accuracy Wilson's.
+        rows: N. metrics: value, low and high of each of `METRICS`, the interval by bootstrap centred on the value, of
+            the accuracy Wilson's.
         classes and confusion (C, C), rows the actual class. reliability: see `metrics.reliability`. risk_coverage: a
         list of coverage and risk. sets: coverage of the 90 % prediction sets with its interval, and their mean size.
         far: number of rows far from the memory.
@@ -36,6 +37,7 @@ def evaluate_model(classifier: AttnKNNClassifier, X: Any, labels: np.ndarray) ->
     floored = np.maximum(probs, np.finfo(np.float32).tiny)
     values, names = scores(floored, y, _BINS), list(METRICS)
     drawn = bootstrap(floored[None], y, _BINS, _RESAMPLES, _SEED, names)[0]
+    drawn = np.maximum(drawn + ([values[name] for name in names] - drawn.mean(0)), 0)  # the ECE of resamples is higher
     intervals = dict(zip(names, (interval(column, _CONFIDENCE) for column in drawn.T), strict=True))
     intervals["accuracy"] = wilson(right, _CONFIDENCE)
     coverage, risk = risk_coverage(probs.max(1), ~right)

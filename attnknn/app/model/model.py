@@ -118,18 +118,23 @@ class Model:
         labels: np.ndarray,
         balanced: bool = False,
         beside: Examples | None = None,
-    ) -> list[int]:
-        """Add rows to the memory, all or none, and return their ids; weights as in `AttnKNNClassifier.partial_fit`.
+    ) -> tuple[list[int], int]:
+        """Add rows to the memory, all or none; weights as in `AttnKNNClassifier.partial_fit`.
 
         Args:
             beside: readable form of vectors, from `Vectors.beside`.
+
+        Returns:
+            Their ids, and how many of them were in the memory already; 0 of a memory in a table.
         """
         require(bool(batches), "no rows to add")
         vectors, examples = [self._encode(batch) for batch in batches], self.input.examples(batches[0])
         for batch in batches[1:]:
             examples = examples.append(self.input.examples(batch), len(batch.names))
         examples = examples if beside is None else beside
-        return self.add_vectors(np.concatenate(vectors), examples, labels, balanced)
+        rows = np.concatenate(vectors)
+        known = int(self.in_memory(rows).sum()) if isinstance(self.classifier.memory_, Memory) else 0
+        return self.add_vectors(rows, examples, labels, balanced), known
 
     def add_vectors(
         self, vectors: np.ndarray, examples: Examples, labels: np.ndarray, balanced: bool = False

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-NULL_SCORES = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}
 NOVEL = 0.05  # p value up to which an input is called novel
 
 
@@ -61,7 +60,7 @@ def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> s
     if not count:
         return "No neighbour votes for it."
     null = answer["null"]["of"]
-    refitted = "" if null == NULL_SCORES["shares"] else f", the {null} refitted"
+    refitted = "" if null == "class shares" else f", the {null} refitted"
     if change["how"] == "forget":
         without = "Without" if change["turned"] else "Even without"
         still = "" if change["turned"] else "still "

@@ -162,7 +162,7 @@ def test_vectors_with_columns_beside_them(tmp_path: Path, monkeypatch) -> None:
     assert mask[rows].all()
     assert model.examples.table["title"].tolist() == [titles[i] for i in np.flatnonzero(~mask)]
     assert model.classifier.metric == "cosine"
-    assert model.rows_of(model.add([Batch(["new"], z[:1])], model.parse_labels(["a"]))) == [{"title": None}]
+    assert model.rows_of(model.add([Batch(["new"], z[:1])], model.parse_labels(["a"]))[0]) == [{"title": None}]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npy"])

@@ -52,7 +52,7 @@ def test_examples_follow_added_and_forgotten_rows(table: tuple[Path, Model, dict
     before = model.examples.table.copy()
     (batch,) = model.input.batches([str(folder / "iris.csv")])
     new = batch.take([0, 1])
-    ids = model.add([new], model.parse_labels(["setosa", "virginica"]))
+    ids, known = model.add([new], model.parse_labels(["setosa", "virginica"]))
     assert ids == [120, 121]
     model.forget([0, 120, 7, 7])
     assert model.rows_of([121])[0]["kind"] == new.values["kind"].iloc[1]
@@ -65,7 +65,7 @@ def test_examples_follow_added_and_forgotten_rows(table: tuple[Path, Model, dict
     model.save(folder / "changed")
     loaded = Model.load(folder / "changed")
     assert loaded.rows_of([121]) == model.rows_of([121])
-    assert loaded.add([new.take([0])], loaded.parse_labels(["setosa"])) == [122]
+    assert loaded.add([new.take([0])], loaded.parse_labels(["setosa"])) == ([122], 1)
 
 
 def test_examples_are_saved_loaded_and_appended(tmp_path: Path) -> None:

@@ -378,7 +378,7 @@ def test_counterfactual_of_the_least_sure_case(open_page: OpenPage) -> None:
     rows = page.locator("#counterfactual a").evaluate_all("links => links.map(link => link.textContent)")
     expect(page.locator("article.marked")).to_have_count(len(rows))
     assert {card.get_attribute("data-id") for card in page.locator("article.marked").all()} == set(rows)
-    words = f"1 of {len(rows)} changing it" if len(rows) > 1 else "changes it"
+    words = f"changes it with {len(rows) - 1} more" if len(rows) > 1 else "changes it"
     expect(page.locator("article.marked .mark").first).to_have_text(words)
     click(page, "#forget-these")
     shows(page, comparison="The answer was")

@@ -28,7 +28,7 @@ function dimensions(example) {
     { name: about.names[i], value: String(value), text: formatNumber(value), off: off[i] }));
 }
 
-// The values of a neighbour beside the query's, those that differ most first.
+// The values of a neighbour beside the query's, those that differ most.
 function drawValues(example) {
   const beside = about.kind === "vectors" && example.columns;  // columns beside a vector are not compared
   const queryFields = new Map(beside ? [] : values(current.example).map((entry) => [entry.name, entry]));
@@ -40,7 +40,8 @@ function drawValues(example) {
     return { ...entry, queryField, differs, difference, distance };
   });
   if (!all.length) return null;
-  const kept = allColumns ? all : [...all].sort((a, b) => b.distance - a.distance).slice(0, fields());
+  const most = [...all].sort((a, b) => b.distance - a.distance).slice(0, fields());
+  const kept = allColumns ? all : all.filter((entry) => most.includes(entry));
   if (!queryFields.size) {
     return h("dl", { className: "values" }, kept.flatMap(({ name, text }) => [h("dt", {}, name), h("dd", { title: text }, shorten(text))]));
   }
@@ -125,7 +126,7 @@ function drawNeighbour({ id, label, distance, weight, example }) {
   const marked = counterfactual && counterfactual.turned && counterfactual.ids.includes(id);
   const n = marked && counterfactual.ids.length;
   return h("article", { className: `card one ${agrees ? "" : "other"} ${marked ? "marked" : ""}`, "data-id": id },
-    marked && h("span", { className: "mark" }, n > 1 ? `1 of ${n} changing it` : "changes it"),
+    marked && h("span", { className: "mark" }, n > 1 ? `changes it with ${n - 1} more` : "changes it"),
     h("a", { href: `#memory/${id}`, id: `neighbour-${id}`, title: `Ask for row ${id}` },
       example.picture && picture(example.picture, `Row ${id}`),
       labelled(label),
