@@ -52,7 +52,7 @@ def test_examples_follow_added_and_forgotten_rows(table: tuple[Path, Model, dict
     before = model.examples.table.copy()
     (batch,) = model.input.batches([str(folder / "iris.csv")])
     new = batch.take([0, 1])
-    ids, known = model.add([new], model.parse_labels(["setosa", "virginica"]))
+    ids, _ = model.add([new], model.parse_labels(["setosa", "virginica"]))
     assert ids == [120, 121]
     model.forget([0, 120, 7, 7])
     assert model.rows_of([121])[0]["kind"] == new.values["kind"].iloc[1]
