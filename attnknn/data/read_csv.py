@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,6 +105,9 @@ def row_chunks(
             # Comments become empty lines, so that line numbers stay those of the file.
             lines = ("\n" if comment and line.startswith(comment) else line for line in _without_bom(file))
             first = _first_lines(lines)
+            excel = re.fullmatch("sep=(.)", first[0].strip()) if first else None  # its first line may say so
+            if excel is not None:
+                separator, first[0] = separator or excel[1], "\n"
             likely, lines = detect_separator(first, name if separator is None else ""), chain(first, lines)
             separator = separator or likely
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
@@ -116,7 +120,7 @@ def row_chunks(
                     columns = [column.strip() for column in row]
                     wrong = len(columns) == 1 and likely != separator and likely in row[0]
                     others = f"one column with the separator {separator!r}; it looks like {likely!r}"
-                    require(not wrong, f"{name}: {others}: correct `separator`")
+                    require(not wrong, f"{name}: {others}: give `separator` {likely!r}")
                     _check_unique(name, columns)
                     continue
                 if len(row) != len(columns):
@@ -129,7 +133,8 @@ def row_chunks(
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
+        remedy = "save it as UTF-8" if isinstance(error, UnicodeError) else "correct the file or the separator"
+        raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); {remedy}") from None
     require(columns is not None, f"{name}: empty; give a file with a header line and rows")
     _check_unique(name, columns or ())
     require(bool(rows) or not empty, f"{name}: no rows; give a file with rows")

@@ -28,7 +28,7 @@ _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:jan|feb|mar|apr|may|jun|jul|aug
 _DATE = (
     rf"(?i:\d{{4}}[-/.]{_DAY}[-/.]{_DAY}(?:[T ].*)?|{_DAY}[-/.]{_DAY}[-/.](?:\d{{2}}|\d{{4}})(?: .*)?"
     rf"|\d{{4}}[-/](?:0[1-9]|1[0-2])|{_DAY}[- ]{_MONTH}[- ,]+(?:\d{{2}}|\d{{4}})(?: .*)?"
-    rf"|{_MONTH} {_DAY},? \d{{4}}(?: .*)?|{_MONTH}[- ]\d{{2,4}})"
+    rf"|{_DAY}/(?:0[1-9]|1[0-2])|[0-2]?\d:[0-5]\d(?::[0-5]\d)?|{_MONTH} {_DAY},? \d{{4}}(?: .*)?|{_MONTH}[- ]\d{{2,4}})"
 )
 # Numbers with a comma, a percent or a currency sign.
 _FORMATTED = r"[-+]?[$€£¥]?\s?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)\s?[%$€£¥]?"
@@ -259,7 +259,7 @@ def _date_like(values: Any) -> Any:
 def _refuse_dates(file: str, values: Any, dates: bool) -> None:
     remedy = "replace them by numbers (year, days since a date), or name it in `drop`"
     remedy += ", or in `categories` if each date is a category"
-    require(not dates, f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); {remedy}")
+    require(not dates, f"{file}: column {values.name!r} holds dates or times (such as {values.iloc[0]!r}); {remedy}")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # checked where the numbers are fitted and encoded

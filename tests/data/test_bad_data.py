@@ -157,7 +157,7 @@ def test_a_truncated_official_archive(tmp_path):
             {},
             ["t.csv: column 'a' holds texts (such as 'this is the text of row 0')", "embed them", "`drop`"],
         ),
-        ("a;y\n1;no\n", {}, ["t.csv: one column with the separator ','; it looks like ';': correct `separator`"]),
+        ("a;y\n1;no\n", {}, ["t.csv: one column with the separator ','; it looks like ';': give `separator` ';'"]),
         ("a,y\n1,no\n", {"drop": ["b"]}, ["t.csv: 'b' in `drop` is no feature column"]),
         ("y\nno\n", {}, ["t.csv: no column beside the target 'y'"]),
         ("a,y\n", {}, ["t.csv: no rows"]),
@@ -308,3 +308,10 @@ def test_separators(text, separator):
     first = read_csv._first_lines(iter(text.splitlines(keepends=True)))
     assert read_csv.detect_separator(first) == separator
     assert read_csv.detect_separator(first, "t.tsv.gz") == "\t"
+
+
+def test_a_first_line_of_excel_names_the_separator(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("sep=;\na;b\n1,5;2\n", encoding="utf-8")
+    frame = read_csv.read_rows(tmp_path / "t.csv")
+    assert frame.to_dict("list") == {"a": ["1,5"], "b": ["2"]}
+    assert list(frame.index) == ["t.csv line 3"]

@@ -90,12 +90,13 @@ def test_repeated_values_are_no_ids():
     "day",
     [
         *("2021-03-{:02d}", "2021-03-{:02d}T10:00:00Z", "{}.3.2021", "3/{}/21", "2021/3/{} 10:15", "{} Mar 2021"),
-        *("{}-March-21", "MAR {}, 2021", "20210{:01d}03", "202103{:02d}"),
+        *("{}-March-21", "MAR {}, 2021", "20210{:01d}03", "202103{:02d}", "3/0{}", "1{}:30"),
     ],
 )
 def test_dates_are_refused(day):
     frame = table(signed_up=[day.format(1 + i % 9) for i in range(N)])
-    with pytest.raises(InputError, match=r"^t.csv: column 'signed_up' holds dates \(such as .*name it in `drop`, or"):
+    expected = r"^t.csv: column 'signed_up' holds dates or times \(such as .*name it in `drop`, or"
+    with pytest.raises(InputError, match=expected):
         column_kinds(frame)
     assert column_kinds(frame, categories=["signed_up"])["signed_up"] == "category"
 
@@ -115,7 +116,7 @@ HALF = [f"{i / 7}" for i in range(N // 2)]
         (table(b=[*HALF, *["?", "unknown"] * (N // 4)]), {}, " line 32: column 'b' is '?'"),
         (table(b=[i * i for i in range(N)]), {}, ": column 'b' holds whole numbers that only rise from row to row"),
         (table(b=[None, *(-i * i for i in range(N - 1))]), {}, ": column 'b' holds whole numbers that only fall"),
-        (table(b=[*(f"202103{1 + i % 28:02d}" for i in range(N - 1)), "0"]), {}, ": column 'b' holds dates"),
+        (table(b=[*(f"202103{1 + i % 28:02d}" for i in range(N - 1)), "0"]), {}, ": column 'b' holds dates or times"),
         (
             table(b=[f"{i},5" for i in range(N)]),
             {},
@@ -133,7 +134,11 @@ HALF = [f"{i / 7}" for i in range(N // 2)]
             {},
             " line 2: column 'b' is '1000000000000000000', the same",
         ),
-        (table(b=[f"2021-{1 + i % 12:02d}" for i in range(N)]), {}, ": column 'b' holds dates (such as '2021-01')"),
+        (
+            table(b=[f"2021-{1 + i % 12:02d}" for i in range(N)]),
+            {},
+            ": column 'b' holds dates or times (such as '2021-01')",
+        ),
         (table(b=[np.inf, *range(N - 1)]), {}, " line 2: column 'b' is inf, infinite"),
         (table(), {"numeric": ["c"]}, " line 2: column 'c' is 'y', no number; correct it, or"),
         (table(), {"numeric": ["d"]}, ": 'd' in `numeric` is no feature column (they are a, c)"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from attnknn.app.model.model import Model
 
+_FEW = 30  # rows below which bootstrap intervals are too narrow
 _COVERAGES = (1.0, 0.8, 0.6, 0.4)  # points of `risk_coverage`
 
 
@@ -114,7 +115,8 @@ def _test_cases(model: "Model", folder: Path) -> tuple["np.ndarray", "np.ndarray
 def _report(result: dict[str, Any], confused: list[dict[str, Any]]) -> None:
     from attnknn.app.model.evaluation import METRICS
 
-    typer.echo(f"{result['rows']:,} rows; in brackets 95 % intervals")
+    few = ", too narrow for so few rows" if result["rows"] < _FEW else ""
+    typer.echo(f"{result['rows']:,} row{'s' if result['rows'] > 1 else ''}; in brackets 95 % intervals{few}")
     for name, title in METRICS.items():
         typer.echo(f"{title:<18} {_with_interval(result['metrics'][name], 'value')}")
     sets, points = result["sets"], result["risk_coverage"]

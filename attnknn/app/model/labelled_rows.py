@@ -67,7 +67,9 @@ def load_rows(
         kind = "a split" if is_split else "a folder of pictures"
         if encoder is None:
             needed = "needs --encoder, the folder of an encoder such as models/encoder/cifar10/42"
-            raise InputError(f"{source}: {kind} {needed}; the pipeline trains one")
+            raise InputError(
+                f"{source}: {kind} {needed}; the pipeline trains one. Or embed pictures: attnknn embed --help"
+            )
         is_encoder = (encoder / "config.json").is_file()
         require(is_encoder, f"{encoder}: not an encoder; give the folder of one, as the pipeline trains")
         return _load_split(source, encoder, layout) if is_split else _load_folders(source, encoder, test, seed)
@@ -150,7 +152,10 @@ def _load_vectors(
             raise InputError(f"{path}: no labels; name their file with --rows")
         labels, columns = read_labels(rows, target, layout)
         array = open_vectors(path)
-        require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
+        require(
+            len(labels) == len(array),
+            f"{rows}: {len(labels)} rows below a header line for {len(array)} vectors in {path}",
+        )
     else:
         require(rows is None, f"--rows: {rows}: {path} has the columns itself; leave it out")
         array, labels, columns = _read_parquet(path, target)

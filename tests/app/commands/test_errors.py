@@ -106,7 +106,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (fit(f / "none.csv", "--target", "y"), "none.csv: no such file"),
         (fit(f / "dot.png"), "neither a .csv nor a .npy file"),
         (fit(z), "no labels"),
-        (fit(z, "--rows", f / "y2.npy"), "2 rows for 80 vectors"),
+        (fit(z, "--rows", f / "y2.npy"), "2 rows below a header line for 80 vectors"),
         (fit(f / "flat.npy", "--rows", f / "y3.npy"), "of shape (3,); expected numbers (rows, dimensions)"),
         (fit(f / "complex.npy", "--rows", f / "y3.npy"), "complex64 of shape"),
         (fit(f / "text.npy", "--rows", f / "y3.npy"), "not a readable .npy file"),

@@ -117,7 +117,7 @@ def test_files_with_another_separator_than_that_of_fit(folder: Path, tmp_path: P
     succeeded(*fit, "--separator", "^")
     expected = csv_rows("predict", tmp_path / "m", tmp_path / "t.csv")
     line = refused("predict", tmp_path / "m", tmp_path / "plain.csv")
-    assert "one column with the separator '^'; it looks like ',': correct --separator" in line
+    assert "one column with the separator '^'; it looks like ',': give --separator ','" in line
     own = csv_rows("predict", tmp_path / "m", tmp_path / "plain.csv", "--separator", ",")
     assert [row["label"] for row in own] == [row["label"] for row in expected]
     added = json.loads(
