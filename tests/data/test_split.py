@@ -342,25 +342,31 @@ def test_fashion_mnist_from_a_mirror_of_recompressed_files(tmp_path):
     assert (split.part == TEST).tolist() == [False] * 50 + [True] * 20
 
 
-def test_cifar10_archive(tmp_path, monkeypatch):
+CIFAR = {  # files of the training and test rows, and of the names; keys of labels and names; folder
+    "CIFAR10": ("data_batch_1", "test_batch", "batches.meta", "labels", "label_names", "cifar-10-batches-py"),
+    "CIFAR100": ("train", "test", "meta", "fine_labels", "fine_label_names", "cifar-100-python"),
+}
+
+
+@pytest.mark.parametrize("name", CIFAR)
+def test_cifar_archives(name, tmp_path, monkeypatch):
     from attnknn.core.torchvision_shim import torchvision
 
-    kind = torchvision.datasets.CIFAR10
+    kind, (train, test, meta, key, names, folder) = getattr(torchvision.datasets, name), CIFAR[name]
     pixels = np.random.default_rng(0).integers(0, 256, (60, 3072), dtype=np.uint8)
     labels = [i % 3 for i in range(60)]
-    members = {"batches.meta": {"label_names": ["plane", "car", "bird"]}}
-    for name, rows in (("data_batch_1", slice(40)), ("test_batch", slice(40, None))):
-        members[name] = {"data": pixels[rows], "labels": labels[rows]}
-    dumped = {name: pickle.dumps(value, protocol=2) for name, value in members.items()}
-    md5 = {name: hashlib.md5(data).hexdigest() for name, data in dumped.items()}
+    members = {meta: {names: ["plane", "car", "bird"], "coarse_label_names": ["thing"]}}
+    for file, rows in ((train, slice(40)), (test, slice(40, None))):
+        members[file] = {"data": pixels[rows], key: labels[rows], "coarse_labels": [0] * len(labels[rows])}
+    dumped = {file: pickle.dumps(value, protocol=2) for file, value in members.items()}
+    md5 = {file: hashlib.md5(data).hexdigest() for file, data in dumped.items()}
     # The official constants are those of the whole data set; everything else is the real way.
-    monkeypatch.setattr(kind, "train_list", [["data_batch_1", md5["data_batch_1"]]])
-    monkeypatch.setattr(kind, "test_list", [["test_batch", md5["test_batch"]]])
-    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5["batches.meta"]})
-    members = {f"cifar-10-batches-py/{name}": data for name, data in dumped.items()}
-    archive = tar(tmp_path / "cifar-10-python.tar.gz", members, mode="w:gz")
+    monkeypatch.setattr(kind, "train_list", [[train, md5[train]]])
+    monkeypatch.setattr(kind, "test_list", [[test, md5[test]]])
+    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5[meta]})
+    archive = tar(tmp_path / kind.filename, {f"{folder}/{file}": data for file, data in dumped.items()}, mode="w:gz")
     md5 = {archive.name: hashlib.md5(archive.read_bytes()).hexdigest()}
-    split = make({"kind": "torchvision", "name": "CIFAR10", "md5": md5}, tmp_path, mirror=str(tmp_path))
+    split = make({"kind": "torchvision", "name": name, "md5": md5}, tmp_path, mirror=str(tmp_path))
     np.testing.assert_array_equal(split.x, pixels.reshape(60, 3, 32, 32))
     assert split.y.tolist() == labels
     assert split.classes == ("plane", "car", "bird")
