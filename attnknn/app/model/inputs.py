@@ -56,7 +56,7 @@ class Batch:
 def _csv_batches(source: str, layout: dict[str, Any]) -> Iterator[Batch]:
     """Batches of a CSV file or of standard input; see `read_csv.row_chunks`."""
     require(not Path(source).is_dir(), f"{source}: a folder; this model reads tables")
-    require(source == STDIN or Path(source).exists(), f"{source}: no such file; correct the path")
+    require(source == STDIN or Path(source).is_file(), f"{source}: no such file; correct the path")
     for frame in row_chunks(sys.stdin if source == STDIN else Path(source), **layout, size=BATCH):
         yield Batch(list(frame.index), frame)
 

@@ -65,7 +65,8 @@ def test_examples_follow_added_and_forgotten_rows(table: tuple[Path, Model, dict
     model.save(folder / "changed")
     loaded = Model.load(folder / "changed")
     assert loaded.rows_of([121]) == model.rows_of([121])
-    assert loaded.add([new.take([0])], loaded.parse_labels(["setosa"])) == ([122], 1)
+    assert loaded.add([new.take([0])], loaded.parse_labels(["setosa"])) == ([122], 0), "it was forgotten"
+    assert loaded.add([new.take([1])], loaded.parse_labels(["setosa"])) == ([123], 1)
 
 
 def test_examples_are_saved_loaded_and_appended(tmp_path: Path) -> None:
