@@ -50,16 +50,23 @@ class Explanation:
         """The explanation with pictures, which a notebook and `plot` show: paths of files or arrays.
 
         Args:
-            images: picture of each row of the memory by id, as a list, a series, a dict, or an array (N, H, W) or
-                (N, H, W, 3).
-            queries: picture of each query, by position.
+            images: picture of each row of the memory in the order of ids, as a list, a series, or an array (N, H, W) or
+                (N, H, W, 3); or a dict by id.
+            queries: picture of each query, likewise.
         """
+        images, queries = (list(own) if isinstance(own, pd.Series) else own for own in (images, queries))
+        count, largest = len(self.predictions), int(self.ids.max())
+        few = f"images: {len(images)}; a neighbour has id {largest}, so give one for each row of the memory"
+        require(isinstance(images, dict) or len(images) > largest, few)
+        own = count if queries is None else len(queries)
+        require(own == count, f"queries: {own} pictures of {count} queries; give one for each")
         return replace(self, images=images, query_images=queries)
 
     def __repr__(self) -> str:
         rows = [f"{label} ({p:.2f})" for label, p in zip(self.predictions, self.probabilities.max(1), strict=True)]
         shown = ", ".join(rows[:_QUERIES]) + (", …" if len(rows) > _QUERIES else "")
-        parts = f"{self.ids.shape[1]} neighbours and the {self.null_scores}"
+        null = as_percent(float(self.null.sum(1).mean()))
+        parts = f"{self.ids.shape[1]} neighbours and the {self.null_scores} ({null} of the weight)"
         return f"Explanation of {len(rows)} prediction{'s' if len(rows) != 1 else ''} by {parts}: {shown}"
 
     def to_frame(self) -> pd.DataFrame:

@@ -58,6 +58,7 @@ def to_pixels(picture: Any) -> np.ndarray:
             pixels = decode(file, str(picture))
         return pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     pixels = np.asarray(picture)
+    pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     valid = pixels.dtype.kind in "biuf" and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3))
     kinds = f"images: {type(picture).__name__} of shape {pixels.shape}; give paths, or arrays (H, W) or (H, W, 3)"
     require(valid and pixels.size > 0, kinds)
@@ -102,7 +103,7 @@ def plot_neighbours(
     weights = neighbours["weight"].tolist()
     for label, weight, colour, picture in zip(neighbours["label"], weights, colours, images, strict=True):
         pictures.append((f"{label}  {as_percent(weight)}", colour, picture))
-    figure = new_figure(1.1 * len(pictures), 1.4)
+    figure = new_figure(1.1 * len(pictures), 1.55)
     for axes, (text, colour, picture) in zip(
         figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True
     ):
@@ -110,8 +111,7 @@ def plot_neighbours(
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(color=colour, linewidth=1.6)
         axes.set_title(text, size=7, color=colour, parse_math=False)
-    if image is None:
-        figure.suptitle(title, size=9, color=INK)
+    figure.suptitle(others if image is not None else f"{title}; {others}", size=7, color=INK, parse_math=False)
     return _shown_in_notebooks(figure)
 
 

@@ -133,7 +133,11 @@ def row_chunks(
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        remedy = "save it as UTF-8" if isinstance(error, UnicodeError) else "correct the file or the separator"
+        remedy = (
+            "give a text file, saved as UTF-8"
+            if isinstance(error, UnicodeError)
+            else "correct the file or the separator"
+        )
         raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); {remedy}") from None
     require(columns is not None, f"{name}: empty; give a file with a header line and rows")
     _check_unique(name, columns or ())

@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -50,9 +51,9 @@ def test_missing_neighbours_are_left_out() -> None:
 
 
 def test_short_texts_and_tables(why: Explanation) -> None:
-    assert repr(why).startswith(
-        f"Explanation of 7 predictions by 12 neighbours and the class means: {why.predictions[0]} ("
-    )
+    null = f"{why.null.sum(1).mean():.1%}"
+    voters = f"12 neighbours and the class means ({null} of the weight)"
+    assert repr(why).startswith(f"Explanation of 7 predictions by {voters}: {why.predictions[0]} (")
     assert repr(why).endswith("), …")
     html = why._repr_html_()
     assert html.count("<table") == 5
@@ -70,11 +71,19 @@ def test_plots(why: Explanation) -> None:
     pictures = why.with_images(digits, digits[400:407]).plot(1, n=4)
     assert len(pictures.axes) == 5
     np.testing.assert_array_equal(pictures.axes[0].images[0].get_array(), digits[401])
+    shuffled = pd.Series(list(digits), index=np.arange(400 + 1397)[::-1])  # by position, whatever its index
+    by_series = why.with_images(shuffled, digits[400:407]).plot(1, n=4)
+    assert as_png(by_series) == as_png(pictures)
+    assert f"class means: {100 * why.null[1].sum():.1f}%" in pictures._suptitle.get_text()
     heaviest = why.ids[1, why.weights[1].argmax()]
     np.testing.assert_array_equal(pictures.axes[1].images[0].get_array(), digits[heaviest])
     assert len(as_png(pictures)) > 2000
     with pytest.raises(InputError, match="n: 0; give 1 or more"):
         why.plot(0, n=0)
+    with pytest.raises(InputError, match="queries: 1 pictures of 7 queries"):
+        why.with_images(digits, digits[:1])
+    with pytest.raises(InputError, match="images: 3; a neighbour has id"):
+        why.with_images(digits[:3])
     with pytest.raises(InputError, match="images: none for a row of the memory"):
         why.with_images({}).plot(0)
     with pytest.raises(InputError, match=r"images: ndarray of shape \(64,\)"):

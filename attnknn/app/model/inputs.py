@@ -147,7 +147,7 @@ class Rows:
     def batches(self, sources: Sequence[str], **_: Any) -> Iterator[Batch]:
         """Rows of CSV files in batches."""
         for source in sources:
-            is_array = Path(source).suffix.lower() == ".npy"
+            is_array = Path(source).suffix.lower() == ".npy" or has_vectors(Path(source))
             require(not is_array, f"{source}: this model reads a CSV file with the columns that it was fitted on")
             yield from _csv_batches(source, self.layout)
 

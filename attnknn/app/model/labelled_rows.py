@@ -177,6 +177,7 @@ def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarra
     batches = list(parquet_vectors(str(path)))
     frame = pd.concat([beside for _, beside in batches])
     names = ", ".join(map(str, frame)) or "none"
+    require(target is not None, f"{path}: no label column; name it with --target: {names}")
     require(target in frame, f"{path}: no column {target!r}; name that of the labels with --target: {names}")
     require(not frame[target].isna().any(), f"{path}: rows without a label in column {target!r}; leave them out")
     columns = frame.drop(columns=[str(target)]).reset_index(drop=True)

@@ -148,7 +148,7 @@ def test_parquet_files_of_vectors_are_read(folder: Path, pictures: Path, tmp_pat
     line = refused("predict", model, pictures)
     assert f"this model reads vectors: run `attnknn embed {pictures} -o z.npy` first" in line
     other = ("-o", tmp_path / "other")
-    assert "name that of the labels with --target: label, path" in refused("fit", parts, *other)
+    assert "no label column; name it with --target: label, path" in refused("fit", parts, *other)
     assert "has the columns itself" in refused("fit", parts, "--rows", tmp_path / "z.csv", "--target", "label", *other)
     frame = pd.read_parquet(parts).assign(label=[None, *["a", "b"] * 11, "a"])
     frame.to_parquet(tmp_path / "one.parquet")
