@@ -110,8 +110,8 @@ def add(
     if unknown and not as_json:
         typer.echo(f"new classes: {', '.join(unknown[:20])}")
     if known and not as_json:
-        rows = f"{known:,} (forget a row to replace it)"
-        typer.echo(f"rows among them that were in the memory already, and now count twice: {rows}")
+        counted = f"{known:,} (forget a row to replace it)"
+        typer.echo(f"rows among them that were in the memory already, and now count twice: {counted}")
     if moved and not as_json:
         typer.echo(f"test cases among them, which are no longer held out: {moved:,}")
 
