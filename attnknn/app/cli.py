@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from attnknn import __version__
-from attnknn.app.commands.arguments import limit_threads
+from attnknn.app.commands.arguments import set_threads_at_start
 from attnknn.app.commands.audit import audit
 from attnknn.app.commands.change import add, forget
 from attnknn.app.commands.datasets import datasets
@@ -63,7 +63,7 @@ def main(
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be Unicode
-    limit_threads(threads)
+    set_threads_at_start(threads)
 
 
 for command, example in (

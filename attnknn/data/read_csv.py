@@ -133,11 +133,8 @@ def row_chunks(
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        remedy = (
-            "give a text file, saved as UTF-8"
-            if isinstance(error, UnicodeError)
-            else "correct the file or the separator"
-        )
+        text = "give a text file, saved as UTF-8"
+        remedy = text if isinstance(error, UnicodeError) else "correct the file or the separator"
         raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); {remedy}") from None
     require(columns is not None, f"{name}: empty; give a file with a header line and rows")
     _check_unique(name, columns or ())
@@ -187,10 +184,10 @@ def _parquet_tables(path: Path, name: str, size: int) -> Iterator[Any]:
             columns = {}
             for column, values in zip(table.schema.names, table.columns, strict=True):
                 plain = not pyarrow.types.is_nested(values.type) and not pyarrow.types.is_binary(values.type)
-                require(
-                    plain,
-                    f"{name}: column {column!r} holds {values.type}; drop it, or name it 'vector' if it holds vectors",
+                held = (
+                    f"{name}: column {column!r} holds {values.type}; drop it, or name it 'vector' if it holds vectors"
                 )
+                require(plain, held)
                 columns[column] = values.cast("string").to_pandas().astype(object)
             frame: Any = pd.DataFrame(columns)
             frame.index = pd.Index([f"{name} row {start + i}" for i in range(len(frame))])

@@ -37,7 +37,7 @@ def layout_of(separator: str | None, missing: Sequence[str] = ()) -> dict[str, A
     return ({"separator": separator} if separator else {}) | ({"missing": list(missing)} if missing else {})
 
 
-def limit_threads(threads: int | None) -> None:
+def set_threads_at_start(threads: int | None) -> None:
     """Use so many CPU threads; only before torch, faiss and BLAS are loaded, which read the environment."""
     if threads is not None:
         os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, THREADS, layout_of, limit_threads
+from attnknn.app.commands.arguments import AS_JSON, SEPARATOR, THREADS, layout_of, set_threads_at_start
 from attnknn.app.model.sentences import percent
 from attnknn.core.errors import InputError, require
 
@@ -60,7 +60,7 @@ def fit(
     All rows but the test cases become its memory; the weights of neighbours are learned on held-out folds.
     """
     _check_output(output, force)
-    limit_threads(threads)
+    set_threads_at_start(threads)
     from sklearn.utils._param_validation import InvalidParameterError
 
     from attnknn.app.model.fit import fit_model

@@ -7,7 +7,9 @@ from sklearn.metrics import confusion_matrix
 
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.predict import FAR
-from attnknn.evaluation.metrics import bootstrap, interval, reliability, scores, wilson
+from attnknn.core.artifacts import Predictions
+from attnknn.evaluation.metrics import reliability, wilson
+from attnknn.evaluation.paired_tests import intervals_and_tests
 from attnknn.evaluation.selective import risk_coverage
 
 METRICS = {
@@ -24,8 +26,7 @@ def evaluate_model(classifier: AttnKNNClassifier, X: Any, labels: np.ndarray) ->
     """Score predictions of rows X (N, D).
 
     Returns:
-        rows: N. metrics: value, low and high of each of `METRICS`, the interval by bootstrap centred on the value, of
-            the accuracy Wilson's.
+        rows: N. metrics: value, low and high of each of `METRICS`; see `intervals_and_tests`.
         classes and confusion (C, C), rows the actual class. reliability: see `metrics.reliability`. risk_coverage: a
         list of coverage and risk. sets: coverage of the 90 % prediction sets with its interval, and their mean size.
         far: number of rows far from the memory.
@@ -35,18 +36,14 @@ def evaluate_model(classifier: AttnKNNClassifier, X: Any, labels: np.ndarray) ->
     sets = classifier.sets_from_proba(probs, _ALPHA, percentiles)
     covered = sets[np.arange(len(y)), y]
     floored = np.maximum(probs, np.finfo(np.float32).tiny)
-    values, names = scores(floored, y, _BINS), list(METRICS)
-    drawn = bootstrap(floored[None], y, _BINS, _RESAMPLES, _SEED, names)[0]
-    drawn = np.maximum(drawn + ([values[name] for name in names] - drawn.mean(0)), 0)  # the ECE of resamples is higher
-    intervals = dict(zip(names, (interval(column, _CONFIDENCE) for column in drawn.T), strict=True))
-    intervals["accuracy"] = wilson(right, _CONFIDENCE)
+    rows, classes = np.arange(len(y), dtype=np.int32), tuple(map(str, classifier.classes_))
+    predictions = Predictions(rows, y.astype(np.int64), floored.astype(np.float32)[None], ("model",), classes)
+    intervals, _ = intervals_and_tests(predictions, [], _BINS, _RESAMPLES, _CONFIDENCE, _SEED, list(METRICS))
     coverage, risk = risk_coverage(probs.max(1), ~right)
     low, high = wilson(covered, _CONFIDENCE)
     return {
         "rows": len(y),
-        "metrics": {
-            name: {"value": values[name], "low": intervals[name][0], "high": intervals[name][1]} for name in names
-        },
+        "metrics": {row["metric"]: {name: row[name] for name in ("value", "low", "high")} for row in intervals},
         "classes": classifier.classes_.tolist(),
         "confusion": confusion_matrix(y, probs.argmax(1), labels=range(probs.shape[1])).tolist(),
         "reliability": reliability(floored, y, _BINS),

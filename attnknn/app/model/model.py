@@ -14,8 +14,9 @@ import pandas as pd
 
 from attnknn.app.model.answers import to_records
 from attnknn.app.model.examples import Examples
-from attnknn.app.model.inputs import Batch, Input, Pictures, Vectors, load_input, save_input
+from attnknn.app.model.inputs import Batch, Input, Pictures, Vectors
 from attnknn.app.model.labels import parse_labels
+from attnknn.app.model.saved_input import load_input, save_input
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.explanation import Explanation
 from attnknn.classifier.locking import read_consistently

@@ -27,7 +27,8 @@ def test_scores_are_those_of_predictions(folder: Path, tmp_path: Path) -> None:
     assert metrics["balanced_accuracy"]["value"] == pytest.approx(balanced_accuracy_score(y, label))
     probs = rows[["p(down)", "p(up)"]].astype(float)
     assert metrics["nll"]["value"] == pytest.approx(log_loss(y, probs), abs=1e-4)
-    assert all(m["low"] < m["value"] < m["high"] for name, m in metrics.items() if name != "ece")
+    assert all(m["low"] < m["value"] < m["high"] for m in metrics.values())
+    assert all(m["low"] >= 0 and m["high"] <= 1 for name, m in metrics.items() if name not in ("nll", "brier"))
     assert result["classes"] == ["down", "up"]
     assert result["confusion"] == confusion_matrix(y, label).tolist()
     covered = [own in sets.split("|") for own, sets in zip(y, rows["set"], strict=True)]
