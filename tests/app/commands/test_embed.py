@@ -11,6 +11,7 @@ from PIL import Image
 from attnknn.app.model.inputs import Pictures
 from attnknn.app.model.labelled_rows import _seen
 from attnknn.app.model.model import Model
+from attnknn.app.model.read_files import parquet_vectors
 from attnknn.core.artifacts import Split
 from attnknn.core.torchvision_shim import torchvision
 from attnknn.encoder.encoder import IMAGENET_MEAN, IMAGENET_STD, Encoder
@@ -140,6 +141,9 @@ def test_parquet_files_of_vectors_are_read(folder: Path, pictures: Path, tmp_pat
         assert answers[3]["input"] == f"{source.name} row 3"
         assert "24 rows" in succeeded("evaluate", model, source, "--target", "label")
         assert f"{source.name} row 0" in succeeded("explain", model, source)
+    blocks = list(parquet_vectors(str(parts), 5))
+    assert [name for _, beside in blocks for name in beside.index] == [f"parts row {row}" for row in range(24)]
+    np.testing.assert_allclose(np.concatenate([vectors for vectors, _ in blocks]), np.load(z), atol=1e-6)
     assert "no column 'sort'" in refused("evaluate", model, parts, "--target", "sort")
     succeeded("add", model, tmp_path / "one.parquet", "--target", "label")
     examples = Model.load(model).examples
