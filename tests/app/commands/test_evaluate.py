@@ -10,7 +10,6 @@ from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss
 from synthetic_models import save_npy
 
-from attnknn.app.model.evaluation import evaluate_model
 from attnknn.app.model.model import Model
 from command_line import csv_rows, json_lines, refused, succeeded
 
@@ -37,18 +36,6 @@ def test_scores_are_those_of_predictions(folder: Path, tmp_path: Path) -> None:
     assert result["risk_coverage"][-1] == {"coverage": 1.0, "risk": pytest.approx((label != y).mean())}
     assert result["in_memory"] == 0
     assert Image.open(tmp_path / "scores.png").width > 1000
-
-
-def test_intervals_hold_their_estimates_on_few_rows(folder: Path) -> None:
-    """Repeated rows raise the ECE of resamples, above the sample's where it is calibrated."""
-    rng = np.random.default_rng(0)
-    model = Model.load(folder / "vectors").classifier
-    for _ in range(6):
-        x = rng.normal(size=(60, 3))
-        probs = model.predict_proba(x)
-        y = model.classes_[(rng.random((60, 1)) > probs.cumsum(1)).sum(1)]
-        for own in evaluate_model(model, x, y)["metrics"].values():
-            assert own["low"] <= own["value"] <= own["high"]
 
 
 def test_text_names_errors_and_rows_of_the_memory(folder: Path) -> None:
