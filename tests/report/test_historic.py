@@ -11,7 +11,7 @@ from attnknn.report.sections import historic
 from attnknn.report.tables import Cell
 from synthetic_results import LOSS, TIE, WIN, Strengths, predictions
 
-STUDY = historic._read("historic.csv")
+STUDY = historic.read_study("historic.csv")
 
 
 def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42) -> Run:
@@ -33,7 +33,7 @@ def answers(*runs: Run) -> dict[str, Cell]:
 
 
 def test_conclusions_are_twelve() -> None:
-    assert len(historic._read("conclusions.csv")) == 12
+    assert len(historic.read_study("conclusions.csv")) == 12
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "iris"])
@@ -115,7 +115,7 @@ def test_no_conclusion_rests_on_a_head_that_did_not_train() -> None:
 
 def test_paired_comparisons_answer_where_they_are_stored() -> None:
     """Three conclusions are tested by the difference of two scores, and say so."""
-    conclusions = historic._read("conclusions.csv")
+    conclusions = historic.read_study("conclusions.csv")
     unpaired = conclusions[conclusions["less"] != ""]
     assert unpaired["measure"].str.startswith("accuracy, distance-weighted kNN").tolist() == [True] * 3
     intervals = compared(WIN)["intervals"]

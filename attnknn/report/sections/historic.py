@@ -23,7 +23,7 @@ from attnknn.report.results import Run, by_dataset, differences, joined
 from attnknn.report.tables import Cell, Row, Section, Table, fixed, interval
 from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, too_few
 
-_SHOWN = ("accuracy", "nll", "ece")
+SHOWN = ("accuracy", "nll", "ece")
 _OF_ATTENTION = ("intervals:difference", "ensemble_paired", "tta_paired")  # by the head that train_attention fitted
 
 
@@ -122,16 +122,16 @@ def _untrained(runs: Sequence[Run], claim: dict[Any, Any]) -> str:
     return next((state for state in states if state != "yes"), "")
 
 
-def _read(name: str) -> pd.DataFrame:
+def read_study(name: str) -> pd.DataFrame:
     with resources.files("attnknn.report").joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, keep_default_na=False)
 
 
 def _numbers(dataset: str, runs: Sequence[Run]) -> list[Row]:
     """Scores of the study's experiments beside ours, where the dataset is theirs."""
-    study = _read("historic.csv")
+    study = read_study("historic.csv")
     name = "cifar10" if dataset.startswith("cifar10_") else dataset
-    study = study[(study["dataset"] == name) & (study["table"] == "main") & study["metric"].isin(_SHOWN)]
+    study = study[(study["dataset"] == name) & (study["table"] == "main") & study["metric"].isin(SHOWN)]
     ours = (
         joined(runs, "intervals")
         .drop_duplicates(["seed", "method", "metric"])
@@ -147,11 +147,11 @@ def _numbers(dataset: str, runs: Sequence[Run]) -> list[Row]:
     lines: list[Row] = []
     for method in dict.fromkeys(study["method"]):
         own = study[study["method"] == method]
-        cells = [" / ".join(fixed(ours[method, m], 4) if (method, m) in ours else "–" for m in _SHOWN)]
+        cells = [" / ".join(fixed(ours[method, m], 4) if (method, m) in ours else "–" for m in SHOWN)]
         for experiment in ("1–3", "4", "5", "6"):
             by_metric = own[own["experiment"] == experiment].set_index("metric")["value"]
             cells.append(
-                " / ".join(fixed(by_metric[m], 4) if m in by_metric else "–" for m in _SHOWN) if len(by_metric) else ""
+                " / ".join(fixed(by_metric[m], 4) if m in by_metric else "–" for m in SHOWN) if len(by_metric) else ""
             )
         label = {"attention_tta": "Attention + TTA", "attention_ensemble": "Attention + k-ensemble"}.get(
             method, method_name(method)
@@ -163,7 +163,7 @@ def _numbers(dataset: str, runs: Sequence[Run]) -> list[Row]:
 def historic(runs: Sequence[Run]) -> Section:
     by_name = by_dataset(runs, "intervals")
     lines: list[Row] = []
-    for claim in _read("conclusions.csv").to_dict("records"):
+    for claim in read_study("conclusions.csv").to_dict("records"):
         cells = [_tested(own, claim) or "" for own in by_name.values()]
         if any(cells):
             unpaired = ", unpaired" if claim["less"] else ""
@@ -183,7 +183,7 @@ def historic(runs: Sequence[Run]) -> Section:
     if numbers:
         head = ["dataset", "method", "ours", *(f"experiment {e}" for e in ("1–3", "4", "5", "6"))]
         tables.append(
-            Table("numbers", f"{' / '.join(METRICS[m] for m in _SHOWN)}: ours and the study's", head, numbers)
+            Table("numbers", f"{' / '.join(METRICS[m] for m in SHOWN)}: ours and the study's", head, numbers)
         )
     return Section(
         "historic",
