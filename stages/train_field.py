@@ -2,7 +2,7 @@
 
 from attnknn.core.artifacts import Split
 from attnknn.core.files import atomic_folder, write_json
-from attnknn.experiments.fields.variants import VARIANTS
+from attnknn.experiments.fields.variants import FINETUNED, VARIANTS
 from pipeline.run import Run, main
 
 
@@ -19,7 +19,7 @@ def train_field(run: Run) -> None:
 
     with atomic_folder(fields) as draft:
         for variant in VARIANTS:
-            start = draft / "sparse" / "field" if variant == "sparse_nce" else None
+            start = draft / "sparse" / "field" if variant in FINETUNED else None
             common = (run.seed, run.params.device, run.params.threads, run.checkpoint(variant))
             field, summary = train_variant(split, variant, settings, *common, start)
             field.save(draft / variant / "field")

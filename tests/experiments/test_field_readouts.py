@@ -266,9 +266,13 @@ def test_invalid_latents_are_refused() -> None:
 
 
 def test_fields_are_paired_with_pixels_and_with_their_baselines() -> None:
-    both, fields = ("distance", "attention"), ("sparse", "sparse_nce")
+    both, fields = ("distance", "attention"), ("sparse", "sparse_nce", "sparse_views")
     expected = {(f"full:{field}:{readout}", f"full:pixels:{readout}") for field, readout in product(fields, both)}
-    expected |= {(f"full:sparse_nce:{readout}", f"full:sparse:{readout}") for readout in both}
+    expected |= {
+        (f"full:sparse_nce:{readout}", f"full:{base}:{readout}")
+        for base in ("sparse", "sparse_views")
+        for readout in both
+    }
     expected |= {(f"full:{name}:attention", f"full:{name}:distance") for name in ("pixels", *fields)}
     names = [f"full:{name}:{readout}" for name, readout in product(("pixels", *fields), both)]
     assert set(compared_pairs(names)) == expected

@@ -32,7 +32,7 @@ TINY |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "muon": 0.01, "bf16": False
 NET = {"patch": 3, "dim": 8, "heads": 2, "layers": 1, "dropout": 0.1, "epochs": 2, "patience": 2, "batch_size": 16}
 NET |= {"lr": 0.003}
 SPLIT, FIELDS, LATENTS = Path("data/split/digits/3"), Path("models/field/digits/3"), Path("data/field_latents/digits/3")
-VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
+VARIANTS = ["full", "full_nce", "full_views", "sparse", "sparse_nce", "sparse_views"]
 
 
 def workspace(root: Path, split: Split, sampler: str = "image") -> Path:
@@ -104,16 +104,22 @@ def test_variants_set_the_training_arguments_and_see_the_bank_alone(done: Path, 
         return []
 
     monkeypatch.setattr("attnknn.experiments.fields.train.train_field", record)
-    order = ("full", "sparse", "full_nce", "sparse_nce")
+    order = ("full", "sparse", "full_nce", "sparse_nce", "full_views", "sparse_views")
     run_stages(workspace(tmp_path, split), train_field)
     nets, calls = (dict(zip(order, values, strict=True)) for values in zip(*recorded, strict=True))
-    assert [calls[v]["sampler"] for v in VARIANTS] == ["full", "full", "image", "image"]
-    assert [calls[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
+    assert [calls[v]["sampler"] for v in VARIANTS] == ["full"] * 3 + ["image"] * 3
+    assert [calls[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False] * 2
+    assert [calls[v]["views"] for v in VARIANTS] == [False, True, True] * 2
     for rate in ("lr", "muon"):
         assert calls["sparse_nce"][rate] == 0.5 * calls["sparse"][rate] == 0.5 * calls["full_nce"][rate]
-    assert len({calls[v]["resume"] for v in VARIANTS}) == 4
+    without = [
+        {k: v for k, v in calls[f"full_{kind}"].items() if k not in ("contrast_weight", "resume", "progress")}
+        for kind in ("nce", "views")
+    ]
+    assert without[0] == without[1], "the control differs in the loss alone"
+    assert len({calls[v]["resume"] for v in VARIANTS}) == 6
     assert (nets["full"].config.height, nets["full"].config.width) == (6, 7)
-    assert nets["sparse_nce"].config == nets["sparse"].config
+    assert nets["sparse_nce"].config == nets["sparse_views"].config == nets["sparse"].config
     keys = {"crop", "flip", "jitter", "rotate", "cutout", "resized_crop", "grey"}
     assert calls["full"]["augment"].keys() == keys
     recorded.clear()
@@ -126,7 +132,7 @@ def test_variants_set_the_training_arguments_and_see_the_bank_alone(done: Path, 
         assert not torch.equal(one, other), f"another seed, other {name}"
     assert [settings["sampler"] for _, settings in recorded[:2]] == ["full", "batch"]
     histories = {v: json.loads((done / FIELDS / v / "trained.json").read_text())["history"] for v in VARIANTS}
-    assert [len(histories[name]) for name in VARIANTS] == [2, 2, 2, 1]
+    assert [len(histories[name]) for name in VARIANTS] == [2, 2, 2, 2, 1, 1]
     assert [name for name, history in histories.items() if "contrast" in history[0]] == ["full_nce", "sparse_nce"]
     assert histories["sparse_nce"][0]["mse"] < histories["sparse"][0]["mse"]
 

@@ -140,14 +140,14 @@ def test_info_nce_matches_its_definition() -> None:
 SETTINGS = {
     "share": 0.3, "least": 4, "batch_size": 8, "lr": 3e-3, "muon": 0.01, "warmup": 0.1, "grad_clip": 1.0, "decoded": 0,
     "temperature": 0.1, "augment": {"flip": False, "crop": 0, "jitter": 0.0, "rotate": 0.0, "cutout": 0},
-    "bf16": False, "compile": False, "seed": 0,
+    "bf16": False, "compile": False, "seed": 0, "views": True,
 }  # fmt: skip
 
 
 def test_a_field_overfits_32_images() -> None:
     net = field(dims=(32, 64), latents=16, frequencies=16)
     x = pictures(32).numpy()
-    settings = {**SETTINGS, "batch_size": 32, "epochs": 180, "contrast_weight": 0.0, "sampler": "full"}
+    settings = {**SETTINGS, "batch_size": 32, "epochs": 180, "views": False, "contrast_weight": 0.0, "sampler": "full"}
     train_field(net, x, x[:4], **settings)
     idx = sample_pixels("full", 32, H * W, 1, torch.Generator())
     assert psnr(reconstruction_error(net, x, idx, "cpu")) >= 30
@@ -165,7 +165,7 @@ def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
     pixels, points = H * W, int(s["share"] * H * W)
 
     def view(images: torch.Tensor, g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        if s["contrast_weight"]:
+        if s["views"]:
             flipped = torch.rand(len(images), generator=g) < 0.5
             images = random_crop(images, s["augment"]["crop"], g)
             images = torch.stack([one.flip(-1) if flip else one for one, flip in zip(images, flipped, strict=True)])
@@ -187,8 +187,9 @@ def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
         query = torch.randperm(pixels, generator=g)[: s["decoded"]]
         latents = net.encode(context, idx)
         loss = (net.decode(latents, None)[:, query] - values[:, query]).square().mean()
-        if s["contrast_weight"]:
+        if s["views"]:
             _, other_idx, other = view(images, g)
+        if s["contrast_weight"]:
             a, b = (torch.nn.functional.normalize(z.mean(1)) for z in (latents, net.encode(other, other_idx)))
             cosines = a @ b.T / s["temperature"]
             contrast = -(cosines.log_softmax(1) + cosines.T.log_softmax(1)).diagonal().mean() / 2
@@ -201,11 +202,11 @@ def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
             optimiser.step()
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_training_matches_the_reference_loop(weight: float) -> None:
+@pytest.mark.parametrize(("views", "weight"), [(False, 0.0), (True, 0.0), (True, 0.5)])
+def test_training_matches_the_reference_loop(views: bool, weight: float) -> None:
     """Rates, warm-up, clipping, views, contexts, decoded pixels, temperature: each matters more."""
     s = {**SETTINGS, "batch_size": 5, "epochs": 2, "lr": 0.01, "muon": 0.02, "warmup": 0.5, "grad_clip": 0.01}
-    s |= {"decoded": 9, "temperature": 0.5, "contrast_weight": weight, "sampler": "image"}
+    s |= {"decoded": 9, "temperature": 0.5, "views": views, "contrast_weight": weight, "sampler": "image"}
     s["augment"] = {**s["augment"], "flip": True, "crop": 1}
     x, (ours, expected) = pictures(), (field() for _ in range(2))
     train_field(ours, x.numpy(), x[:3].numpy(), **s)

@@ -324,6 +324,7 @@ def test_probe_compares_fields_contrastive_training_and_attention() -> None:
     """Pairs that answer no question are left out."""
     where = {"mode": "full", "readout": "distance", "baseline_readout": "distance"}
     pairs = [("full", "pixels", where), ("full_nce", "full", where), ("full", "sparse", where)]
+    pairs += [("full_nce", "full_views", where), ("full_views", "full", where)]
     pairs.append(("pixels", "pixels", {**where, "readout": "attention"}))
     run = a_run(
         probe=scores(mode="full", representation="pixels", readout="distance"),
@@ -332,6 +333,7 @@ def test_probe_compares_fields_contrastive_training_and_attention() -> None:
     section = fields.probe([run])
     assert frame(section, "tests")["read"].tolist() == [
         "field, whole images: kNN by distance",
+        "field, whole images + NCE: kNN by distance",
         "field, whole images + NCE: kNN by distance",
         "pixels: kNN, attention",
     ]

@@ -32,7 +32,7 @@ class FieldSize(Block):
 
 
 class Finetune(Block):
-    """Of sparse_nce, which starts from sparse."""
+    """Of sparse_nce and sparse_views, which start from sparse."""
 
     epochs: Annotated[float, Field(gt=0, le=1)] = 0.4  # share of the epochs
     rate: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of the learning rates
@@ -62,7 +62,7 @@ class TrainField(Block):
     grad_clip: Positive = 1.0
     contrast_weight: Positive = 0.01  # of InfoNCE between two views of an image, in the variants with nce
     temperature: Positive = 0.1  # τ of InfoNCE
-    augment: Augment = Augment(rotate=10.0)  # that views differ by
+    augment: Augment = Augment(rotate=10.0)  # that views differ by, of variants with nce or views
     finetune: Finetune = Finetune()
 
     @model_validator(mode="after")

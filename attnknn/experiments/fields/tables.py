@@ -16,7 +16,8 @@ from attnknn.experiments.fields.variants import ENCODER, KNN_READOUTS, MODES, PI
 Means = dict[str, dict[str, dict[str, dict[str, float]]]]  # mode → representation → readout → metric
 _COMPARED = (  # a field and its baseline, by the same readout
     *((field, PIXELS) for field in VARIANTS),
-    *(("full_nce", "full"), ("sparse_nce", "sparse"), ("sparse", "full")),
+    *((f"{context}_nce", baseline) for context in MODES for baseline in (context, f"{context}_views")),
+    ("sparse", "full"),
 )
 
 

@@ -71,6 +71,7 @@ def train_variant(
         finetune = settings["finetune"]
         loop["epochs"] = max(1, round(finetune["epochs"] * size["epochs"]))
         loop |= {rate: finetune["rate"] * size[rate] for rate in ("lr", "muon")}
+    loop["views"] = variant.endswith(("_nce", "_views"))
     loop["contrast_weight"] = settings["contrast_weight"] if variant.endswith("_nce") else 0.0
     loop["sampler"] = "full" if variant.startswith("full") else settings["sampler"]
     images = split.x[split.rows(BANK)], split.x[split.rows(VAL)]
@@ -95,6 +96,7 @@ def train_field(
     warmup: float,
     grad_clip: float,
     decoded: int,
+    views: bool,
     contrast_weight: float,
     temperature: float,
     augment: dict[str, Any],
@@ -117,8 +119,9 @@ def train_field(
         sampler, share, least: contexts; see `contexts.sample_pixels` and `contexts.context_size`.
         lr, muon: peak learning rates of AdamW and of Muon.
         decoded: pixels decoded in each step, the same random subset for the whole batch; 0 decodes all.
-        contrast_weight: weight of the loss between the mean latents of two augmented views of each image, each with a
-            context of its own; 0 trains without views and augmentation.
+        views: train on augmented images.
+        contrast_weight: weight of the loss between the mean latents of two views of each image, each with a context of
+            its own. At 0 the views are drawn alike and the second is not encoded: the control of a contrastive loss.
         temperature: τ of that loss.
         augment: keyword arguments of `nn.augment.augment`, and `flip`: mirror half of the images. The first view is
             the one that is decoded.
@@ -132,7 +135,7 @@ def train_field(
     """
     pixels = x.shape[2] * x.shape[3]
     points = pixels if sampler == "full" else context_size(pixels, share, least)
-    settings = (sampler, points, epochs, batch_size, lr, muon, warmup, grad_clip, decoded, contrast_weight)
+    settings = (sampler, points, epochs, batch_size, lr, muon, warmup, grad_clip, decoded, views, contrast_weight)
     settings += (temperature, augment, bf16, compile, seed, device, torch.get_num_threads(), torch.__version__)
     code = source_code("core", "nn", "experiments/fields")
     mark = fingerprint(x, x_val, *(t.numpy() for t in field.state_dict().values()), field.config, settings, code)
@@ -150,7 +153,7 @@ def train_field(
     val_idx = sample_pixels(sampler, len(x_val), pixels, points, Generator().manual_seed(seed))
 
     def view(images: Tensor, generator: Generator) -> tuple[Float[Tensor, "B N C"], Int[Tensor, "B P"]]:
-        if contrast_weight:
+        if views:
             flips = torch.rand(len(images), generator=generator).to(device) < 0.5 if augment["flip"] else None
             options = {name: value for name, value in augment.items() if name != "flip"}
             images = augment_images(images, generator, mirrored=flips, **options)
@@ -169,8 +172,9 @@ def train_field(
                 latents = encode(gather_pixels(values, idx), idx)  # (B, M, D)
                 reconstruction = field.decode(latents, query)  # (B, Q, C)
                 second = None
-                if contrast_weight:
+                if views:
                     other, other_idx = view(images, generator)
+                if contrast_weight:
                     second = encode(gather_pixels(other, other_idx), other_idx).mean(1)  # (B, D)
             target = values if query is None else values[:, query]
             mse = (reconstruction.float() - target).square().mean()

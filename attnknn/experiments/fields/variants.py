@@ -9,7 +9,9 @@ from typing import Any
 from attnknn.core.errors import require
 from attnknn.core.files import read_json
 
-VARIANTS = ("full", "sparse", "full_nce", "sparse_nce")  # context in training; `_nce` with a contrastive loss
+# Context in training; `_nce` with a contrastive loss between two views, `_views` the same views without it.
+VARIANTS = ("full", "sparse", "full_nce", "sparse_nce", "full_views", "sparse_views")
+FINETUNED = ("sparse_nce", "sparse_views")  # start from sparse
 MODES = ("full", "sparse")  # context of an image to be classified
 PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
 KNN_READOUTS, PROBES = ("uniform", "distance", "attention"), ("linear_probe", "transformer")

@@ -19,6 +19,8 @@ NAMES = {
     "sparse": "field, sparse points",
     "full_nce": "field, whole images + NCE",
     "sparse_nce": "field, sparse points + NCE",
+    "full_views": "field, whole images, views",
+    "sparse_views": "field, sparse points, views",
     "encoder": "encoder trained with labels",
 }
 READOUTS = {
@@ -32,10 +34,12 @@ MODES = {"full": "whole image known", "sparse": "some points known"}
 
 
 def _tested(paired: pd.DataFrame) -> pd.DataFrame:
-    """Differences in accuracy by fields and contrastive training, and by attention."""
+    """Differences in accuracy by fields, by contrastive training and by its loss alone, and by attention."""
     rows = paired[paired["metric"] == "accuracy"]
     pairs = list(zip(rows["representation"], rows["baseline"], strict=True))
-    named = pd.Series([b == "pixels" or a == f"{b}_nce" for a, b in pairs], rows.index)
+    named = pd.Series(
+        [b == "pixels" or a in (f"{b}_nce", f"{b.removesuffix('_views')}_nce") for a, b in pairs], rows.index
+    )
     fields = named & rows["readout"].isin(("distance", "linear_probe"))
     rows = rows[fields | ((rows["readout"] == "attention") & (rows["baseline_readout"] == "distance"))]
     labels = {

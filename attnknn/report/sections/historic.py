@@ -182,9 +182,7 @@ def historic(runs: Sequence[Run]) -> Section:
     ]
     if numbers:
         head = ["dataset", "method", "ours", *(f"experiment {e}" for e in ("1–3", "4", "5", "6"))]
-        tables.append(
-            Table("numbers", f"{' / '.join(METRICS[m] for m in SHOWN)}: ours and the study's", head, numbers)
-        )
+        tables.append(Table("numbers", f"{' / '.join(METRICS[m] for m in SHOWN)}: ours and the study's", head, numbers))
     return Section(
         "historic",
         "The historic study",
