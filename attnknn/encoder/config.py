@@ -119,6 +119,7 @@ class TrainEmbedder(Block):
     lr_factors: LrFactors = LrFactors()
     restarts: Restarts = Restarts()
     augment: Augment = Augment()
+    shrunk: Rate = 0.0  # share of the epochs, the first, in which images have 3/4 of their side: half the time
     self_supervised: SelfSupervised = SelfSupervised()
     weights: str = ""  # file of a torchvision ResNet's weights, of representation pretrained
     input_size: Count = 224  # to which its images are resized
@@ -138,6 +139,8 @@ class TrainEmbedder(Block):
         calibration, candidates, period = self.losses.calibration, self.knn.candidates, self.restarts.period
         if self.decay == "linear" and period:
             raise ValueError(f"decay linear has no restarts; set decay to cosine or restarts.period {period} to 0")
+        if self.shrunk and self.encoder == "vit":
+            raise ValueError(f"shrunk: {self.shrunk}; the vit has a position for each patch; set it to 0")
         if self.folds == 1:
             raise ValueError("folds: 1 leaves no rows to train on; give 0 for none, or 2 or more")
         if self.mixup and calibration:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnknn.core.artifacts import BANK, VAL, Split
@@ -25,6 +26,7 @@ from attnknn.nn.optim import learning_rate
 from attnknn.nn.votes import class_shares, distance_weights, vote
 
 Row = dict[str, float]
+_SHRINK = 0.75  # side of `settings.shrunk`
 _TEMPERATURE, _PRIOR = 0.1, 0.01  # of the validation kNN, on squared distances of unit vectors
 
 
@@ -77,6 +79,9 @@ def train_encoder(
 
     Mirroring alternates (Jordan 2024): an image that is mirrored in one epoch is not in the next, so any two successive
     epochs show both sides, where independent draws would show one side twice to half of the images.
+
+    In the first share `shrunk` of the epochs images are smaller: a pooled network reads any size, and the time is that
+    of the pixels (progressive resizing).
 
     Under MixUp rows are mixed before they are embedded, and every loss is λ·L(y) + (1 − λ)·L(y′), y and y′ the labels
     of the first and second rows of the pairs. Cross-entropy and kNN are linear in the label, so for them this is the
@@ -150,6 +155,8 @@ def train_encoder(
                     mirrored = torch.rand(len(shown), generator=generator).to(device) < 0.5
                 mirrored = mirrored if settings.augment.flip else None
                 views = augment(views, generator, mirrored=mirrored, **augmentation)
+                if epoch < settings.shrunk * epochs:
+                    views = F.interpolate(views.float(), scale_factor=_SHRINK, mode="bilinear", antialias=True)
             partners, share = None, 1.0
             if settings.mixup:
                 views, positions, share = mix_rows(views, settings.mixup, generator)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
@@ -213,6 +214,23 @@ def test_an_image_is_mirrored_in_every_other_epoch() -> None:
     assert 0 < int(mirrored[0].sum()) < len(x)
     for before, after in itertools.pairwise(mirrored):
         assert torch.equal(after, ~before)
+
+
+def test_images_are_smaller_in_the_first_share_of_the_epochs() -> None:
+    """As PIL shrinks them, in training alone."""
+    split, batches, shown = pictures(), [], []
+    encoder = network(split)
+    encoder.register_forward_pre_hook(lambda m, args: (batches if m.training else shown).append(args[0].clone()))
+    train(split, encoder, EncoderLoss(3, 8), augment={}, batch_size=48, shrunk=0.5)
+    side = split.x.shape[2]
+    assert [batch.shape[2] for batch in batches] == [side * 3 // 4] * 2 + [side] * 2
+    assert {x.shape[2] for x in shown} == {side}
+    order = torch.randperm(48, generator=torch.Generator().manual_seed(3 * 100_003))
+    first = split.x[split.part == BANK][order[0], 0]
+    expected = np.asarray(Image.fromarray(first).resize((side * 3 // 4,) * 2, Image.Resampling.BILINEAR))
+    np.testing.assert_allclose(batches[0][0, 0].numpy(), expected, atol=1)
+    with pytest.raises(ValueError, match=r"shrunk: 0\.5; the vit has a position for each patch; set it to 0"):
+        TrainEmbedder(encoder="vit", shrunk=0.5)
 
 
 def test_a_batch_without_labels_is_two_views_of_each_image() -> None:
