@@ -145,8 +145,9 @@ class EncoderAblation(Distinct):
     """Encoders trained with other settings, for the seeds named here."""
 
     seeds: list[Seed] = []
-    # what differs in train_embedder; a variant that changes nothing is left out
-    variants: dict[str, dict[str, Any]] = {
+    # what differs in train_embedder, {} for those below; a variant that changes nothing is left out
+    variants: dict[str, dict[str, Any]] = {}
+    table_variants: dict[str, dict[str, Any]] = {
         "no numeric embeddings": {"numeric": {"kind": "none"}},
         "linear numeric embeddings": {"numeric": {"kind": "linear"}},
         "piecewise numeric embeddings": {"numeric": {"kind": "piecewise"}},
@@ -156,6 +157,22 @@ class EncoderAblation(Distinct):
         "neighbours alone in training": {"losses": {"knn": 1.0, "cross_entropy": 0.0, "supcon": 0.0}},
         "no dropout": {"dropout": 0.0},
     }
+    image_variants: dict[str, dict[str, Any]] = {
+        "SupCon": {"losses": {"cross_entropy": 0.0, "supcon": 1.0}},
+        "Proxy-Anchor": {"losses": {"cross_entropy": 0.0, "proxy_anchor": 1.0}},
+        "contrastive": {"losses": {"cross_entropy": 0.0, "contrastive": 1.0}},
+        "contrastive, hardest negatives": {
+            "losses": {"cross_entropy": 0.0, "contrastive": 1.0},
+            "contrastive_negatives": "hardest",
+        },
+        "neighbours": {"losses": {"cross_entropy": 0.0, "knn": 1.0}},
+        "neighbours, hard rows": {"losses": {"cross_entropy": 0.0, "knn": 1.0}, "knn": {"hard_weight": 2.0}},
+        "vision transformer": {"encoder": "vit", "lr": 0.001},
+    }
+
+    def of(self, encoder: str) -> dict[str, dict[str, Any]]:
+        """The variants for a kind of encoder."""
+        return self.variants or (self.table_variants if encoder == "mlp" else self.image_variants)
 
 
 class Finetune(Distinct):
