@@ -1,7 +1,8 @@
 """Training: the project's encoder compared with a plain ResNet18 (float32, eager) on the same images and threads.
 
 Images per second, from two trainings of different length: fixed costs (start, compilation, the last validation)
-cancel in the difference. With `--accuracy MINUTES DATASET` also the test accuracy of both after the same minutes: each
+cancel in the difference; and the share that they are of this device's fastest matrix product in the same precision.
+With `--accuracy MINUTES DATASET` also the test accuracy of both after the same minutes: each
 fits its schedule to the budget by its measured speed. Up to ten times on the way the linear head is evaluated on
 validation rows, which counts as training time for ours alone. Ours keeps the best of these epochs, the ResNet its last
 step, at the end of its learning rate schedule.
@@ -18,7 +19,8 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from attnknn.core.artifacts import BANK, TEST, VAL, Split
 from attnknn.core.device import compile_network, use_device
@@ -80,8 +82,8 @@ class PlainResNet(nn.Module):
         super().__init__()
         channels = split.x.shape[1]
         bank = split.x[split.part == BANK].astype(np.float32)
-        self.mean: torch.Tensor
-        self.std: torch.Tensor
+        self.mean: Tensor
+        self.std: Tensor
         self.register_buffer("mean", torch.from_numpy(bank.mean((0, 2, 3), keepdims=True)))
         self.register_buffer("std", torch.from_numpy(bank.std((0, 2, 3), keepdims=True)))
         self.body = torchvision.models.resnet18(weights=None)
@@ -90,7 +92,7 @@ class PlainResNet(nn.Module):
         self.head = nn.Linear(self.body.fc.in_features, len(split.classes))
         self.body.fc = nn.Identity()  # type: ignore[assignment]
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features = self.body((x.float() - self.mean) / self.std)
         return features, self.head(features)
 
@@ -148,6 +150,25 @@ def noise_images(bank: int, size: int, classes: int = 10, seed: int = 0) -> Spli
     return Split(x, np.arange(n) % classes, part, tuple("abcdefghij"[:classes]))
 
 
+def operations(net: nn.Module, images: Tensor) -> float:
+    """Floating-point operations of convolutions and matrix products for an image, forward and back."""
+    with FlopCounterMode(display=False) as counter:
+        net.train()(images)[1].sum().backward()
+    return counter.get_total_flops() / len(images)
+
+
+def product_peak(bf16: bool, device: str, side: int = 2048) -> float:
+    """Operations a second of the fastest of five products of two square matrices."""
+    a = torch.ones(side, side, dtype=torch.bfloat16 if bf16 else torch.float32, device=device)
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        float((a @ a)[0, 0])  # on a GPU: synchronise
+        return time.perf_counter() - start
+
+    return 2 * side**3 / min(seconds() for _ in range(6))
+
+
 def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long: int) -> list[Row]:
     """Training images per second, 32×32 pixels."""
     split, seed = noise_images(ours_rows, 32), 0
@@ -161,7 +182,15 @@ def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long
         PEER: lambda: rate(lambda n: plain(split, t, n, seed, device, 0), min(_BATCH, t.batch_size)),
     }
     what = f"training on 3 × 32 × 32, batches of {t.batch_size} and {_BATCH}, {device}"
-    return compare(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
+    rates, images = rounds(calls, repeats), torch.from_numpy(split.x[:8])
+    nets = {OURS: Encoder(t.encoder, split.x.shape[1:], 10, **t.model_dump(include=NETWORK)), PEER: PlainResNet(split)}
+    peaks = {OURS: product_peak(t.bf16, device), PEER: product_peak(False, device)}
+    notes = {}
+    for name, net in nets.items():
+        share, giga = np.median(rates[name]) * operations(net, images) / peaks[name], peaks[name] / 1e9
+        notes[name] = f"{name}: {share:.0%} of {giga:,.0f} GFLOP/s"
+    notes = {PEER: "; ".join(notes.values())}
+    return compare(what, "images a second", rates, OURS, higher_is_better=True, notes=notes)
 
 
 def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[Row]:
