@@ -10,14 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-import pandas as pd
 import typer
 
 from attnknn.core.errors import InputError, one_line, require
 from attnknn.core.files import atomic_file, read_json, write_json
 from attnknn.report.names import METRICS, method_name
-from attnknn.report.results import Run, joined, read_runs
-from attnknn.report.sections.historic import SHOWN, historic, read_study
+from attnknn.report.results import Run, read_runs
+from attnknn.report.sections.historic import SHOWN, historic, read_study, rows_where
 from attnknn.report.tables import Cell, Table, as_markdown, fixed, interval
 from pipeline.revision import revision
 
@@ -30,6 +29,10 @@ SIZES = {f"experiment{i}": SMALL for i in range(1, 7)} | {"experiment4": {"epoch
 SEEDS = {"experiment6": 43}
 MINUTES = "minutes.json"
 NAMES = {"attention_tta": "Attention + TTA", "attention_ensemble": "Attention + k-ensemble"}
+OTHERS = {
+    "attention_tta": ("tta", "method=attention"),
+    "attention_ensemble": ("ensemble", "variant=k_ensemble; method=attention"),
+}
 EXPERIMENTS = {"experiment1": "1–3", "experiment2": "1–3", "experiment3": "1–3"}  # as the study names them
 HEAD = """# The study's experiments, scaled down
 
@@ -86,21 +89,11 @@ def run_preset(folder: Path, preset: str) -> None:
     write_json(clone / MINUTES, {"minutes": (time.perf_counter() - start) / 60})
 
 
-def scores(rows: pd.DataFrame) -> dict[str, Cell]:
-    """Rows with the columns metric, value, low and high, as cells."""
-    return {row["metric"]: Cell(fixed(row["value"], 3), interval(row, 3)) for row in rows.to_dict("records")}
-
-
 def ours(run: Run, method: str) -> dict[str, Cell]:
     """Our scores of one of the study's methods; attention has two more names, with views and with several k."""
-    if method == "attention_tta":
-        rows = joined([run], "tta")
-        rows = rows[(rows["views"] == rows["views"].max()) & (rows["method"] == "attention")]
-    elif method == "attention_ensemble":
-        rows = joined([run], "ensemble").query("variant == 'k_ensemble' and method == 'attention'")
-    else:
-        rows = joined([run], "intervals").drop_duplicates(["method", "metric"]).query(f"method == '{method}'")
-    return scores(rows)
+    table, where = OTHERS.get(method, ("intervals", f"method={method}"))
+    rows = rows_where([run], table, where).to_dict("records")
+    return {row["metric"]: Cell(fixed(row["value"], 3), interval(row, 3)) for row in rows}
 
 
 def tables(runs: dict[str, Run], minutes: dict[str, float]) -> list[Table]:

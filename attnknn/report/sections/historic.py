@@ -48,7 +48,7 @@ def _rule(claim: dict[Any, Any]) -> str:
     return f"supported {above} {least}, contradicted {below} {margin}"
 
 
-def _rows(runs: Sequence[Run], table: str, where: str) -> pd.DataFrame:
+def rows_where(runs: Sequence[Run], table: str, where: str) -> pd.DataFrame:
     """The rows of a table (with `:difference`, its differences) with these column values, of all views if any."""
     table, _, difference = table.partition(":")
     rows = joined(runs, table)
@@ -66,7 +66,7 @@ def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] |
 
     Errors are those of the comparison or, where the table has none, of the method itself.
     """
-    rows = _rows(runs, table, where)
+    rows = rows_where(runs, table, where)
     if rows.empty:
         return None
     values = rows["difference" if "difference" in rows else "value"]
@@ -74,9 +74,9 @@ def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] |
     if "errors" in rows:
         errors = rows["errors"].min()
     elif "metric" in rows:
-        errors = _wrong(runs, _rows(runs, table, re.sub("metric=[a-z]+", "metric=accuracy", where)))
+        errors = _wrong(runs, rows_where(runs, table, re.sub("metric=[a-z]+", "metric=accuracy", where)))
     else:
-        errors = _wrong(runs, _rows(runs, "intervals", "method=attention; metric=accuracy"))
+        errors = _wrong(runs, rows_where(runs, "intervals", "method=attention; metric=accuracy"))
     return {
         "difference": float(values.mean()),
         "low": float(rows["low"].min()),
@@ -114,7 +114,7 @@ def _untrained(runs: Sequence[Run], claim: dict[Any, Any]) -> str:
     """Why a conclusion has no verdict where a head that its rows compare did not train; empty where all did."""
     if claim["table"] in _OF_ATTENTION:
         return "kept its start" * any(run.kept_start for run in runs)
-    rows = _rows(runs, claim["table"], claim["rows"])
+    rows = rows_where(runs, claim["table"], claim["rows"])
     if "trained" not in rows:
         return ""
     heads = joined(runs, "ablation")
