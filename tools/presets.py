@@ -63,8 +63,10 @@ def changes(preset: str, images: int, epochs: int, batch: int) -> list[str]:
         f"preset={preset}",
         f"datasets.yaml:+{DATASET}.prepare.subset={images}",
         "noise.kinds=[symmetric]",
-        "noise.rates=[0.0,0.3]",
+        "noise.rates=[0.3]",
         "noise.labels=[bank]",
+        "imbalance.kinds=[long_tail]",
+        "imbalance.ratios=[0.01]",
         *(f"presets/{preset}.yaml:{change}" for group in own.values() for change in group),
     ]
 
