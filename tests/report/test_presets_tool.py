@@ -1,10 +1,12 @@
 """The study's experiments, scaled down: their settings, and their numbers beside the study's."""
 
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from attnknn.core.errors import InputError
 from attnknn.evaluation.opponents import score_tables
 from attnknn.report.results import Run
 from attnknn.report.tables import as_frame
@@ -46,10 +48,22 @@ def test_our_numbers_stand_beside_those_of_the_same_experiment() -> None:
     assert not row["experiment5"].startswith("supported")
 
 
-def test_what_has_run_is_not_run_again_and_a_failure_is_one_line(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "experiment1").mkdir()
-    (tmp_path / "experiment1/minutes.json").write_text("{}")
-    monkeypatch.setattr("tools.presets.call", lambda *_, **__: pytest.fail("ran again"))
-    run_preset(tmp_path, "experiment1")
-    with pytest.raises(Exception, match=r"^false now: exit code 1; see above\. The same call continues$"):
+def test_only_this_run_s_results_are_read_and_what_has_run_is_not_run_again(tmp_path: Path, monkeypatch) -> None:
+    """A clone holds published results of the same dataset."""
+    clone, calls = tmp_path / "experiment1", []
+    published = [clone / "plots/ablation/cifar10_jpeg-42.csv", clone / "metrics/cifar10_jpeg/42/noise.json"]
+    other = clone / "plots/ablation/cifar10_jpeg_12k-42.csv"
+    for path in (*published, other):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.setattr("tools.presets.call", lambda *command, **_: calls.append(command))
+    for _ in range(2):
+        run_preset(tmp_path, "experiment1")
+    assert [command[:2] for command in calls] == [("git", "checkout"), (sys.executable, "-m")]
+    assert "preset=experiment1" in calls[1]
+    assert [path.exists() for path in (*published, other)] == [False, False, True]
+
+
+def test_a_failure_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"^false now: exit code 1; see above\. The same call continues$"):
         call("false", "now")
