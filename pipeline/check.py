@@ -56,7 +56,10 @@ def check(root: Path = Path()) -> dict[str, Params]:
         for key in (*Common.model_fields, *BLOCKS, *(["source"] if params.dataset else [])):
             getattr(params, key)
         _check_agreement(params)
-        whole, variants = params.train_embedder.model_dump(), params.encoder_ablation.of(params.train_embedder.encoder)
+        whole, variants = (
+            params.train_embedder.model_dump(),
+            params.encoder_ablation.variants_for(params.train_embedder.encoder),
+        )
         for name, change in variants.items() if params.dataset and params.encoder_ablation.seeds else ():
             where = f"{PARAMS}: encoder_ablation.variants.{name} (for {params.dataset})"
             checked(type(params.train_embedder), merge(whole, change), where)

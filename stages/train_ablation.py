@@ -11,7 +11,9 @@ from pipeline.settings import merge
 def train_ablation(run: Run) -> None:
     p = run.params
     whole = p.train_embedder.model_dump()
-    settings = {name: merge(whole, change) for name, change in p.encoder_ablation.of(p.train_embedder.encoder).items()}
+    settings = {
+        name: merge(whole, change) for name, change in p.encoder_ablation.variants_for(p.train_embedder.encoder).items()
+    }
     variants = {
         name: type(p.train_embedder).model_validate(changed) for name, changed in settings.items() if changed != whole
     }

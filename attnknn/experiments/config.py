@@ -170,7 +170,7 @@ class EncoderAblation(Distinct):
         "vision transformer": {"encoder": "vit", "lr": 0.001},
     }
 
-    def of(self, encoder: str) -> dict[str, dict[str, Any]]:
+    def variants_for(self, encoder: str) -> dict[str, dict[str, Any]]:
         """The variants for a kind of encoder."""
         return self.variants or (self.table_variants if encoder == "mlp" else self.image_variants)
 
