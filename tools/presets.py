@@ -16,7 +16,7 @@ from attnknn.core.errors import InputError, one_line, require
 from attnknn.core.files import atomic_file, read_json, write_json
 from attnknn.report.names import METRICS, method_name
 from attnknn.report.results import Run, read_runs
-from attnknn.report.sections.historic import SHOWN, historic, read_study, rows_where
+from attnknn.report.sections.historic import NAMES, SHOWN, historic, read_study, rows_where
 from attnknn.report.tables import Cell, Table, as_markdown, fixed, interval
 from pipeline.revision import revision
 
@@ -28,7 +28,6 @@ SMALL = {"epochs": 3, "images": 12_000, "batch": 64}
 SIZES = {f"experiment{i}": SMALL for i in range(1, 7)} | {"experiment4": {"epochs": 3, "images": 4_000, "batch": 32}}
 SEEDS = {"experiment6": 43}
 MINUTES = "minutes.json"
-NAMES = {"attention_tta": "Attention + TTA", "attention_ensemble": "Attention + k-ensemble"}
 OTHERS = {
     "attention_tta": ("tta", "method=attention"),
     "attention_ensemble": ("ensemble", "variant=k_ensemble; method=attention"),
@@ -36,28 +35,25 @@ OTHERS = {
 EXPERIMENTS = {"experiment1": "1–3", "experiment2": "1–3", "experiment3": "1–3"}  # as the study names them
 HEAD = """# The study's experiments, scaled down
 
-`experiment1` to `experiment6` of `presets/`, each run as far as two cores get in 20 minutes, and the numbers that the
-study gives for it. Written by `python -m tools.presets`, revision {revision}.
+`experiment1` to `experiment6` of `presets/`, each run for about 20 minutes on two cores, and the numbers that the study
+gives for it. Written by `python -m tools.presets`, revision {revision}.
 
 What differs from the study: few images, of cifar10_jpeg instead of CIFAR-10, and so few epochs that the networks are
 far from trained; networks from scratch, without ImageNet weights, so with one learning rate for all layers; smaller
 batches; bfloat16. **Accuracies are therefore not comparable with the study's; differences between methods are.**
 
 What is corrected in all: no query is in its own memory; the head is fitted on rows that the encoder was not trained
-on; the epoch is chosen on validation rows; every method has a prior mass and is tuned on validation rows; projections
-are trained, not the temperature alone; views and averages over k are compared with the same method without them.
-Under wrong labels and rare classes kNN may use up to 256 neighbours, attention the experiment's 10 or 16.
+on; test rows choose nothing, and the last epoch is kept; every method has a prior mass and is tuned on validation
+rows; projections are trained, not the temperature alone; views and averages over k are compared with the same method
+without them. Under wrong labels and rare classes kNN may use up to 256 neighbours, attention the experiment's 10 or 16.
 One seed each; intervals of 95 % over test rows.
 """
 
 
 def changes(preset: str, images: int, epochs: int, batch: int) -> list[str]:
     """Settings that differ from the preset's, as after `-S`."""
-    own = {
-        "encoder": [f"train_embedder.epochs={epochs}", f"train_embedder.batch_size={batch}"],
-        "scratch": ["train_embedder.pretrained=false", "train_embedder.lr_factors.backbone=1.0"],
-        "fast": ["train_embedder.bf16=true", f"train_embedder.validate_every={epochs}", "+tta.flip=true"],
-    }
+    encoder = [f"epochs={epochs}", f"validate_every={epochs}", f"batch_size={batch}", "bf16=true"]
+    encoder += ["pretrained=false", "lr_factors.backbone=1.0"]
     return [
         f"datasets=[{DATASET}]",
         f"seeds=[{SEEDS.get(preset, 42)}]",
@@ -68,7 +64,8 @@ def changes(preset: str, images: int, epochs: int, batch: int) -> list[str]:
         "noise.labels=[bank]",
         "imbalance.kinds=[long_tail]",
         "imbalance.ratios=[0.01]",
-        *(f"presets/{preset}.yaml:{change}" for group in own.values() for change in group),
+        f"presets/{preset}.yaml:+tta.flip=true",
+        *(f"presets/{preset}.yaml:train_embedder.{change}" for change in encoder),
     ]
 
 

@@ -8,9 +8,12 @@ import yaml
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
+from attnknn.encoder.config import TrainEmbedder
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import BESIDE, side_by_side
+from attnknn.experiments.config import EncoderAblation
 from pipeline.check import check
+from pipeline.settings import merge
 from synthetic_results import binary
 
 SCORING = {"bins": 5, "resamples": 300, "confidence": 0.9}
@@ -38,6 +41,15 @@ def test_each_source_has_its_scores_and_the_first_less_it_on_the_same_rows() -> 
     one = predictions(0)
     with pytest.raises(InputError, match="rows or classes differ"):
         side_by_side({"a": one, "b": replace(one, y=1 - one.y)}, METHODS, SCORING, 0)
+
+
+def test_tables_and_images_have_variants_of_their_own_unless_some_are_named() -> None:
+    ablation, named = EncoderAblation(), {"wide": {"widths": [512]}}
+    for encoder, own in (("mlp", ablation.table_variants), ("convnet", ablation.image_variants)):
+        assert ablation.variants_for(encoder) == own
+        assert EncoderAblation(variants=named).variants_for(encoder) == named
+        for change in own.values():
+            TrainEmbedder(**merge({"encoder": encoder, "shrunk": 0.5}, change))
 
 
 def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> None:

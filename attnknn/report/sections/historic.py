@@ -24,6 +24,7 @@ from attnknn.report.tables import Cell, Row, Section, Table, fixed, interval
 from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, too_few
 
 SHOWN = ("accuracy", "nll", "ece")
+NAMES = {"attention_tta": "Attention + TTA", "attention_ensemble": "Attention + k-ensemble"}
 _OF_ATTENTION = ("intervals:difference", "ensemble_paired", "tta_paired")  # by the head that train_attention fitted
 
 
@@ -153,9 +154,7 @@ def _numbers(dataset: str, runs: Sequence[Run]) -> list[Row]:
             cells.append(
                 " / ".join(fixed(by_metric[m], 4) if m in by_metric else "–" for m in SHOWN) if len(by_metric) else ""
             )
-        label = {"attention_tta": "Attention + TTA", "attention_ensemble": "Attention + k-ensemble"}.get(
-            method, method_name(method)
-        )
+        label = NAMES.get(method, method_name(method))
         lines.append([dataset, Cell(label, method=method.partition("_")[0]), *cells])
     return lines
 
