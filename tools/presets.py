@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 import typer
+import yaml
 
 from attnknn.core.errors import InputError, one_line, require
 from attnknn.core.files import atomic_file, read_json, write_json
+from attnknn.heads.config import Tune
 from attnknn.report.names import METRICS, method_name
 from attnknn.report.results import Run, read_runs
 from attnknn.report.sections.historic import NAMES, SHOWN, historic, read_study, rows_where
@@ -45,13 +47,13 @@ batches; bfloat16. **Accuracies are therefore not comparable with the study's; d
 What is corrected in all: no query is in its own memory; the head is fitted on rows that the encoder was not trained
 on; test rows choose nothing, and the last epoch is kept; every method has a prior mass and is tuned on validation
 rows; projections are trained, not the temperature alone; views and averages over k are compared with the same method
-without them. Under wrong labels and rare classes kNN may use up to 256 neighbours, attention the experiment's 10 or 16.
-One seed each; intervals of 95 % over test rows.
+without them; kNN may use at most the experiment's k, as attention does. One seed each; 95 % intervals over test rows.
 """
 
 
 def changes(preset: str, images: int, epochs: int, batch: int) -> list[str]:
     """Settings that differ from the preset's, as after `-S`."""
+    k = yaml.safe_load(Path(f"presets/{preset}.yaml").read_text("utf-8"))["k_eval"]
     encoder = [f"epochs={epochs}", f"validate_every={epochs}", f"batch_size={batch}", "bf16=true"]
     encoder += ["pretrained=false", "lr_factors.backbone=1.0"]
     return [
@@ -59,6 +61,7 @@ def changes(preset: str, images: int, epochs: int, batch: int) -> list[str]:
         f"seeds=[{SEEDS.get(preset, 42)}]",
         f"preset={preset}",
         f"datasets.yaml:+{DATASET}.prepare.subset={images}",
+        f"+tune.ks={[other for other in Tune().ks if other <= k]}",
         "noise.kinds=[symmetric]",
         "noise.rates=[0.3]",
         "noise.labels=[bank]",

@@ -22,6 +22,7 @@ def test_each_experiment_is_one_with_settings_that_exist(monkeypatch: pytest.Mon
     for preset, size in SIZES.items():
         assert len(combinations(changes(preset, **size))) == 1
     assert "presets/experiment4.yaml:train_embedder.epochs=3" in changes("experiment4", **SIZES["experiment4"])
+    assert "+tune.ks=[1, 3, 5, 10, 16]" in changes("experiment5", **SIZES["experiment5"]), "as many as attention"
 
 
 def test_our_numbers_stand_beside_those_of_the_same_experiment() -> None:
