@@ -80,8 +80,8 @@ def encoders(split: Split, t: TrainEmbedder, epochs: Sequence[int], seeds: int, 
         minutes, linear, knn = [], [], []
         for seed in range(seeds):
             encoder, taken, _ = training.ours(split, t, length, seed, device)
-            z, logits = training.outputs(encoder, t, split.x[test], device)
-            memory = training.outputs(encoder, t, split.x[bank], device)[0]
+            z, logits = training.outputs(encoder, split.x[test], device, t)
+            memory = training.outputs(encoder, split.x[bank], device, t)[0]
             votes = KNeighborsClassifier(t.k_val).fit(memory, split.y[bank])
             minutes.append(taken)
             linear.append(float((logits.argmax(1) == split.y[test]).mean()))

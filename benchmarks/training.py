@@ -2,10 +2,10 @@
 
 Images per second, from two trainings of different length: fixed costs (start, compilation, the last validation)
 cancel in the difference; and the share that they are of this device's fastest matrix product in the same precision.
-With `--accuracy MINUTES DATASET` also the test accuracy of both after the same minutes: each
-fits its schedule to the budget by its measured speed. Up to ten times on the way the linear head is evaluated on
-validation rows, which counts as training time for ours alone. Ours keeps the best of these epochs, the ResNet its last
-step, at the end of its learning rate schedule.
+With `--accuracy MINUTES DATASET` also the test accuracy of both after the same minutes, and that of ours with smaller
+images in the first half of the epochs: each fits its schedule to the budget by its measured speed. Up to ten times on
+the way the linear head is evaluated on validation rows, which counts as training time for ours alone. Ours keeps the
+best of these epochs, the ResNet its last step, at the end of its learning rate schedule.
 """
 
 import math
@@ -29,6 +29,7 @@ from attnknn.core.torchvision_shim import torchvision
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.fit import NETWORK, fit_encoder
+from attnknn.encoder.train import SHRINK
 from attnknn.experiments.profile import rounds
 from attnknn.nn.augment import augment
 from attnknn.report.names import method_colour
@@ -49,6 +50,7 @@ SIZES = {
     "quick": {"like": "cifar10", "ours_rows": 64, "long": 4, "most": 1, "widths": [4], "batch": 8, "compile": False},
 }
 OURS, PEER, COMPILED = "ours", "ResNet18, float32, eager", "ours, torch.compile"
+SMALLER, SHRUNK = "ours, smaller images first", 0.5
 SPLITS = Path("data/split")
 POINTS = 10  # of the curve
 Curve = list[tuple[float, float]]  # minutes of training, validation accuracy of the linear head
@@ -59,16 +61,17 @@ _LR, _DECAY, _BATCH = 0.1, 5e-4, 128
 
 
 def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> tuple[Encoder, float, Curve]:
-    """Train the project's encoder; minutes and curve, assuming that all epochs take the same time."""
+    """Train the project's encoder; minutes and curve, assuming that an epoch takes the time of its pixels."""
     t = t.model_copy(update={"epochs": epochs, "validate_every": math.ceil(epochs / POINTS)})
     start = time.perf_counter()
     encoder, history = fit_encoder(split, t, seed, device, "benchmark", judged_by="logits")
     minutes = (time.perf_counter() - start) / 60
-    curve = [(minutes * row["epoch"] / epochs, row["val_accuracy"]) for row in history]
+    pixels = np.where(np.arange(epochs) < t.shrunk * epochs, SHRINK**2, 1.0).cumsum()
+    curve = [(minutes * pixels[row["epoch"] - 1] / pixels[-1], row["val_accuracy"]) for row in history]
     return encoder, minutes, [point for point in curve if not math.isnan(point[1])]
 
 
-def outputs(encoder: Encoder, t: TrainEmbedder, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
+def outputs(encoder: Encoder, x: np.ndarray, device: str, t: TrainEmbedder) -> tuple[np.ndarray, np.ndarray]:
     """Unit embeddings (N, D) and logits (N, C) of ours."""
     z, logits = embed(encoder, x, device, t.bf16)
     require(logits is not None, "train_embedder.losses.cross_entropy: 0, so there is no linear head to compare")
@@ -261,33 +264,42 @@ def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: 
         return {"linear head": linear, f"kNN, k {t.k_val}": float(knn.score(z, split.y[test]))}  # type: ignore[arg-type]
 
     scores, lengths, curves = {}, {}, {}
-    for name, unit, train_for, timed, predict in (
-        (OURS, "epochs", ours, ours, lambda net, x: outputs(net, t, x, device)),
-        (PEER, "steps", plain, partial(plain, points=0), lambda net, x: plain_outputs(net, x, device)),
+    whole, smaller = (t.model_copy(update={"shrunk": shrunk}) for shrunk in (0.0, SHRUNK))
+    for name, unit, settings, share in (
+        (OURS, "epochs", whole, 1.0),
+        (SMALLER, "epochs", smaller, 1 - SHRUNK * (1 - SHRINK**2)),  # of the time of whole images
+        (PEER, "steps", t, 1.0),
     ):
-        length = fitted_length(lambda n, timed=timed: timed(split, t, n, seed, device)[1], minutes, name)
-        net, taken, curves[name] = train_for(split, t, length, seed, device)
+        train_for, timed, predict = ours, ours, partial(outputs, t=t)
+        if name == PEER:
+            train_for, timed, predict = plain, partial(plain, points=0), plain_outputs
+        length = fitted_length(lambda n, timed=timed: timed(split, whole, n, seed, device)[1], minutes / share, name)
+        net, taken, curves[name] = train_for(split, settings, length, seed, device)
         lengths[name] = f"{length:,} {unit} in {taken:.2f} min"
-        scores[name] = test_accuracy(partial(predict, net))
-    notes = {PEER: f"ours {lengths[OURS]}, peer {lengths[PEER]}; seed {seed}"}
+        scores[name] = test_accuracy(partial(predict, net, device=device))
+    notes = {name: f"ours {lengths[OURS]}, peer {lengths[name]}; seed {seed}" for name in (SMALLER, PEER)}
     table: list[Row] = []
     for judge in scores[OURS]:
         values = {name: [accuracies[judge]] for name, accuracies in scores.items()}
         table += compare(f"{dataset}, {minutes:g} minutes, {judge}", "test accuracy", values, OURS, True, notes=notes)
-    for (own_minutes, own), (peer_minutes, other) in side_by_side(curves[OURS], curves[PEER]):
-        values, notes = {OURS: [own], PEER: [other]}, {PEER: f"after {own_minutes:.1f} and {peer_minutes:.1f} minutes"}
-        (row,) = compare(f"{dataset}, on the way, linear head", "val accuracy", values, OURS, True, notes=notes)
-        table.append({**row, "minutes": [own_minutes, peer_minutes]})
+    for name in notes:
+        for (own_minutes, own), (peer_minutes, other) in side_by_side(curves[OURS], curves[name]):
+            note = {name: f"after {own_minutes:.1f} and {peer_minutes:.1f} minutes"}
+            what, values = f"{dataset}, on the way, linear head", {OURS: [own], name: [other]}
+            (row,) = compare(what, "val accuracy", values, OURS, True, notes=note)
+            table.append({**row, "minutes": [own_minutes, peer_minutes]})
     return table
 
 
 def picture(table: list[Row]) -> bytes:
     """Plot the curves of `accuracy` as a PNG."""
-    colours = method_colour("attention"), method_colour("uniform")
-    lines = []
-    for i, (side, colour) in enumerate(zip(("ours", "peer"), colours, strict=True)):
-        rows = [(row["minutes"][i], row[side]["value"]) for row in table if "minutes" in row]
-        lines.append(Line(table[0][side]["name"], colour, pd.DataFrame(rows, columns=["x", "value"])))
+    points: dict[str, dict[float, float]] = {OURS: {}}
+    for row in table:
+        for minutes, side in zip(row.get("minutes", ()), ("ours", "peer"), strict=False):
+            points.setdefault(row[side]["name"], {})[minutes] = row[side]["value"]
+    colours = dict(zip(points, map(method_colour, ("attention", "linear", "uniform")), strict=False))
+    curves = {name: pd.DataFrame(sorted(own.items()), columns=["x", "value"]) for name, own in points.items()}
+    lines = [Line(name, colours[name], curve) for name, curve in curves.items()]
     return line_plot(lines, "", "minutes of training", "validation accuracy, linear head")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from attnknn.evaluation.paired_tests import TESTED
 from attnknn.experiments.conditions import Condition, refit_and_score
 from pipeline.run import Run
 
@@ -20,4 +21,6 @@ def refit_conditions(
         conditions, repeats, scoring, run.seed, run.track("head"), run.workers, clean, **settings
     )
     run.write_metrics(means)
-    run.write_tables(**{run.stage: rows}, **({} if clean is None else {f"{run.stage}_methods": methods}))
+    by_method = {} if clean is None else {f"{run.stage}_methods": methods}
+    columns = dict.fromkeys(by_method, ("condition", "method", *TESTED))
+    run.write_tables(columns, **{run.stage: rows}, **by_method)

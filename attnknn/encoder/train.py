@@ -26,7 +26,7 @@ from attnknn.nn.optim import learning_rate
 from attnknn.nn.votes import class_shares, distance_weights, vote
 
 Row = dict[str, float]
-_SHRINK = 0.75  # side of `settings.shrunk`
+SHRINK = 0.75  # side of `settings.shrunk`
 _TEMPERATURE, _PRIOR = 0.1, 0.01  # of the validation kNN, on squared distances of unit vectors
 
 
@@ -156,7 +156,7 @@ def train_encoder(
                 mirrored = mirrored if settings.augment.flip else None
                 views = augment(views, generator, mirrored=mirrored, **augmentation)
                 if epoch < settings.shrunk * epochs:
-                    views = F.interpolate(views.float(), scale_factor=_SHRINK, mode="bilinear", antialias=True)
+                    views = F.interpolate(views.float(), scale_factor=SHRINK, mode="bilinear", antialias=True)
             partners, share = None, 1.0
             if settings.mixup:
                 views, positions, share = mix_rows(views, settings.mixup, generator)

@@ -75,16 +75,36 @@ def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: 
     changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
     t = Params(dataset="cifar10").train_embedder.model_copy(update=changes)
     rows = training.accuracy(t, "cpu", 0.5, "noise", 3)
-    ends, curve = rows[:2], rows[2:]
-    assert [row["what"] for row in ends] == ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]
+    ends, curve = rows[:4], rows[4:]
+    what = ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]
+    peers = [training.SMALLER, training.PEER]
+    assert [(row["what"], row["peer"]["name"]) for row in ends] == [(judge, peer) for judge in what for peer in peers]
     assert {row["unit"] for row in curve} <= {"val accuracy"}
-    png = training.picture([*ends, *({**ends[0], "minutes": [i, i + 0.1]} for i in range(3))])
-    assert png.startswith(b"\x89PNG")
     for row in rows:
         assert {round(10 * row[side]["value"], 6) % 1 for side in ("ours", "peer")} == {0}
     for row in ends:
         assert row["note"].startswith("ours 2 epochs in 0.0")
         assert row["note"].endswith("seed 3")
+
+
+def test_an_epoch_of_smaller_images_takes_the_time_of_its_pixels() -> None:
+    """Of four epochs the first two take 9/16 of the others' time, so half of the epochs 9/25 of all."""
+    changes = {"batch_size": 16, "widths": [4], "embed_dim": 8, "shrunk": 0.5}
+    t = Params(dataset="cifar10").train_embedder.model_copy(update=changes)
+    _, minutes, curve = training.ours(training.noise_images(32, 8), t, 4, 0, "cpu")
+    assert [point[0] / minutes for point in curve] == pytest.approx([4.5 / 25, 9 / 25, 17 / 25, 1])
+
+
+def test_the_picture_has_a_curve_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of ours stand beside several peers' and are drawn once."""
+    drawn: list = []
+    monkeypatch.setattr(training, "line_plot", lambda lines, *_: drawn.extend(lines))
+    values = {training.OURS: [0.5], training.SMALLER: [0.6], training.PEER: [0.4]}
+    ends = compare("w", "val accuracy", values, training.OURS, True)
+    training.picture([*ends, *({**row, "minutes": [1.0, 1.1]} for row in ends)])
+    assert [(line.name, line.points.values.tolist()) for line in drawn] == [
+        (training.OURS, [[1.0, 0.5]]), (training.SMALLER, [[1.1, 0.6]]), (training.PEER, [[1.1, 0.4]])
+    ]  # fmt: skip
 
 
 def test_our_points_are_no_later_than_the_peer_s() -> None:
