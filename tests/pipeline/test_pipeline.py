@@ -27,6 +27,7 @@ from import_closure import ROOT
 from pipeline.run import Run
 from pipeline.settings import OVERRIDES, Params
 from stages.download import download
+from stages.noise import noise
 from stages.prepare import prepare
 from stages.train_embedder import train_embedder
 
@@ -242,6 +243,17 @@ def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
         z = [fit_and_embed(one, settings, 42, "cpu", "")[0].z for one in (split, folds[fold - 1])]
         np.testing.assert_allclose(stored.z, z[0], atol=1e-5)
         assert np.abs(stored.z - z[1]).max() > 1e-3
+
+
+def test_wrong_labels_of_the_bank_alone_leave_no_row_of_all_methods(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without a header could not be read."""
+    monkeypatch.chdir(project.folder)
+    with project.changed(noise=project.params()["noise"] | {"labels": ["bank"], "rates": [0.3]}):
+        noise(Run("noise", "mine", "42"))
+        assert Path("plots/noise_methods/mine-42.csv").read_text() == "condition,method,accuracy,nll,ece\n"
+        assert "\nnoise 0.3," in Path("plots/noise/mine-42.csv").read_text()
 
 
 def test_a_run_reads_and_writes_only_what_is_declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
