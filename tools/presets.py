@@ -37,8 +37,8 @@ OTHERS = {
 EXPERIMENTS = {"experiment1": "1–3", "experiment2": "1–3", "experiment3": "1–3"}  # as the study names them
 HEAD = """# The study's experiments, scaled down
 
-`experiment1` to `experiment6` of `presets/`, each run within 20 minutes on two cores, and the numbers that the study gives
-for it. Written by `python -m tools.presets`, revision {revision}.
+`experiment1` to `experiment6` of `presets/`, each run within 20 minutes on two cores, and the numbers that the study
+gives for it. Written by `python -m tools.presets`, revision {revision}.
 
 What differs from the study: few images, of cifar10_jpeg instead of CIFAR-10, and so few epochs that the networks are
 far from trained; networks from scratch, without ImageNet weights, so with one learning rate for all layers; smaller
