@@ -235,7 +235,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
     augment, default = check(path)["iris"].train_embedder.augment, block_class("train_embedder")().augment
     assert augment.model_dump() == {**default.model_dump(), "flip": True}, "nested blocks are laid over key by key"
     sizes = check(written(tmp_path, "train_field.sizes", {"small": {"epochs": 1}}))["digits"].train_field.sizes
-    assert (sizes["small"].epochs, sizes["small"].latents, set(sizes)) == (1, 8, {"small", "medium", "full"})
+    assert (sizes["small"].epochs, sizes["small"].latents, set(sizes)) == (1, 8, {"small", "medium", "half", "full"})
 
 
 def test_a_setting_that_a_dataset_hides_is_named(tmp_path: Path) -> None:

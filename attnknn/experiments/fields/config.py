@@ -42,7 +42,7 @@ class TrainField(Block):
     """Neural fields: networks that learn images as functions of their coordinates, without labels."""
 
     size: Name = "none"  # none, or one of `sizes`
-    sizes: dict[Name, FieldSize] = {  # type: ignore[assignment]  # small: 8×8 images in seconds; medium: 12,000 32×32 in under an hour; full: a GPU
+    sizes: dict[Name, FieldSize] = {  # type: ignore[assignment]  # small: 8×8 images in seconds; medium, half: 12,000 32×32 in an hour, three; full: a GPU
         "small": {
             "frequencies": 16, "scale": 0.5, "dims": [32, 64], "latents": 8, "heads": 4, "least": 8, "epochs": 7,
             "batch_size": 32, "lr": 0.003, "muon": 0.015,
@@ -50,6 +50,10 @@ class TrainField(Block):
         "medium": {
             "frequencies": 48, "scale": 1.5, "dims": [64, 96, 128], "latents": 32, "heads": 4, "least": 64,
             "decoded": 256, "epochs": 6, "batch_size": 32, "lr": 0.003, "muon": 0.015, "bf16": True,
+        },
+        "half": {
+            "frequencies": 96, "scale": 1.5, "dims": [128, 192, 256], "latents": 64, "heads": 8, "least": 64,
+            "decoded": 256, "epochs": 8, "batch_size": 32, "lr": 0.003, "muon": 0.015, "bf16": True,
         },
         "full": {
             "frequencies": 96, "scale": 15.0, "dims": [256, 384, 512], "latents": 256, "heads": 8, "least": 64,
@@ -97,6 +101,7 @@ class Probe(Block):
     transformers: dict[Name, Transformer] = {  # type: ignore[assignment]  # by train_field.size
         "small": {"patch": 2, "dim": 64, "dropout": 0.0, "patience": 4},
         "medium": {"patch": 4, "dim": 128},
+        "half": {"patch": 4, "dim": 128},
         "full": {"patch": 4, "dim": 256},
     }
     resamples: Resamples = 1000
