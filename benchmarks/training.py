@@ -67,7 +67,7 @@ def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) ->
     encoder, history = fit_encoder(split, t, seed, device, "benchmark", judged_by="logits")
     minutes = (time.perf_counter() - start) / 60
     pixels = np.where(np.arange(epochs) < t.shrunk * epochs, SHRINK**2, 1.0).cumsum()
-    curve = [(minutes * pixels[row["epoch"] - 1] / pixels[-1], row["val_accuracy"]) for row in history]
+    curve = [(minutes * pixels[int(row["epoch"]) - 1] / pixels[-1], row["val_accuracy"]) for row in history]
     return encoder, minutes, [point for point in curve if not math.isnan(point[1])]
 
 
