@@ -66,10 +66,8 @@ def prepared() -> Split:
     """The split of CIFAR-10 at hand."""
     paths = [training.SPLITS / name / "42" for name in DATASETS]
     path = next((path for path in paths if (path / "meta.json").is_file()), None)
-    names = " or ".join(DATASETS)
-    require(
-        path is not None, f"bench-gpu: no split of {names}; set datasets to one, then `dvc repro prepare@cifar10-42`"
-    )
+    remedy = f"`dvc exp run -S 'datasets=[{DATASETS[0]}]' prepare@{DATASETS[0]}-42` makes one"
+    require(path is not None, f"bench-gpu: no split of {' or '.join(DATASETS)}; {remedy}")
     return Split.load(Path(str(path)))
 
 

@@ -67,6 +67,16 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
     assert training.fitted_length(minutes.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
+def test_flat_and_hierarchical_heads_read_the_same_neighbours(tmp_path: Path, threads_kept: None) -> None:
+    main(["--quick", "--rounds", "1", "--threads", "1", "--out", str(tmp_path), "--only", "hierarchical"])
+    rows = read_json(tmp_path / "results.json")["hierarchical"]["rows"]
+    recalls = {(row["search"], row["head"]): row["recall"] for row in rows}
+    assert {recalls["exhaustive", head] for head in ("flat", "hierarchical")} == {1.0}
+    assert 0 < recalls["ivf, 2 lists", "flat"] == recalls["ivf, 2 lists", "hierarchical"] < 1
+    assert min(row["ms"] for row in rows) > 0
+    assert rows[0]["nll"] != rows[1]["nll"], "regions are weighted"
+
+
 def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on noise; accuracies are shares of 10 test rows."""
     monkeypatch.setattr(training, "fitted_length", lambda *_: 2)
