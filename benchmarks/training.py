@@ -265,16 +265,15 @@ def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: 
 
     scores, lengths, curves = {}, {}, {}
     whole, smaller = (t.model_copy(update={"shrunk": shrunk}) for shrunk in (0.0, SHRUNK))
-    for name, unit, settings, share in (
-        (OURS, "epochs", whole, 1.0),
-        (SMALLER, "epochs", smaller, 1 - SHRUNK * (1 - SHRINK**2)),  # of the time of whole images
-        (PEER, "steps", t, 1.0),
+    epochs = fitted_length(lambda n: ours(split, whole, n, seed, device)[1], minutes, OURS)
+    steps = fitted_length(lambda n: plain(split, t, n, seed, device, 0)[1], minutes, PEER)
+    more = int(epochs / (1 - SHRUNK * (1 - SHRINK**2)))  # by the pixels that an epoch has on average
+    for name, unit, length, train_for, predict in (
+        (OURS, "epochs", epochs, partial(ours, split, whole), partial(outputs, t=t)),
+        (SMALLER, "epochs", more, partial(ours, split, smaller), partial(outputs, t=t)),
+        (PEER, "steps", steps, partial(plain, split, t), plain_outputs),
     ):
-        train_for, timed, predict = ours, ours, partial(outputs, t=t)
-        if name == PEER:
-            train_for, timed, predict = plain, partial(plain, points=0), plain_outputs
-        length = fitted_length(lambda n, timed=timed: timed(split, whole, n, seed, device)[1], minutes / share, name)
-        net, taken, curves[name] = train_for(split, settings, length, seed, device)
+        net, taken, curves[name] = train_for(length, seed, device)
         lengths[name] = f"{length:,} {unit} in {taken:.2f} min"
         scores[name] = test_accuracy(partial(predict, net, device=device))
     notes = {name: f"ours {lengths[OURS]}, peer {lengths[name]}; seed {seed}" for name in (SMALLER, PEER)}
