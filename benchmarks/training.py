@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnknn.core.artifacts import BANK, TEST, VAL, Split
-from attnknn.core.device import compile_network, use_device
+from attnknn.core.device import autocast, compile_network, has_bf16, use_device
 from attnknn.core.errors import require
 from attnknn.core.torchvision_shim import torchvision
 from attnknn.encoder.config import TrainEmbedder
@@ -162,7 +162,7 @@ def operations(net: nn.Module, images: Tensor) -> float:
 
 def product_peak(bf16: bool, device: str, side: int = 2048) -> float:
     """Operations a second of the fastest of five products of two square matrices."""
-    a = torch.ones(side, side, dtype=torch.bfloat16 if bf16 else torch.float32, device=device)
+    a = torch.ones(side, side, dtype=torch.bfloat16 if bf16 and has_bf16(device) else torch.float32, device=device)
 
     def seconds() -> float:
         start = time.perf_counter()
@@ -210,7 +210,7 @@ def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[R
             start = time.perf_counter()
             for _ in range(n):
                 encoder.zero_grad()
-                with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=t.bf16):
+                with autocast(device, t.bf16):
                     logits = forward(x)[1]
                 loss = logits.float().square().mean()
                 loss.backward()
@@ -220,7 +220,8 @@ def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[R
         first_step[name] = len(x) / images(1)
         measured[name] = partial(images, steps)
     notes = {COMPILED: f"the first step took {first_step[COMPILED]:.0f} s, of which {first_step[OURS]:.1f} without"}
-    what = f"the network forward and back, batches of {len(x)}, {'bfloat16' if t.bf16 else 'float32'}, {device}"
+    numbers = "bfloat16" if t.bf16 and has_bf16(device) else "float32"
+    what = f"the network forward and back, batches of {len(x)}, {numbers}, {device}"
     return compare(what, "images a second", rounds(measured, repeats), OURS, higher_is_better=True, notes=notes)
 
 

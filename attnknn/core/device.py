@@ -102,6 +102,16 @@ def torch_threads(count: int | None) -> Iterator[None]:
             _torch_blocks -= 1
 
 
+def has_bf16(device: str) -> bool:
+    """Whether the device computes in bfloat16 fast: a GPU, or a CPU with AVX-512 BF16, as all with AMX."""
+    return not device.startswith("cpu") or torch.cpu._is_avx512_bf16_supported()
+
+
+def autocast(device: str, bf16: bool) -> torch.autocast:
+    """Autocast to bfloat16 if `bf16`; float32 on a CPU that only emulates it, which takes many times as long."""
+    return torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16 and has_bf16(device))
+
+
 def n_workers(device: str, threads: int) -> int:
     """Number of worker processes for independent fits: one per thread on the CPU, one on a GPU."""
     return 1 if device.startswith("cuda") else threads

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from attnknn.core.artifacts import Embeddings, Split
 from attnknn.core.cluster import run_tasks
+from attnknn.core.device import autocast
 from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import load_weights, save_weights
 from attnknn.encoder.convnet import HEAD_SCALE, WHITENING_IMAGES, ConvNet
@@ -229,7 +230,7 @@ def embed(
     z, logits = [], []
     for start in range(0, len(x), batch_size):
         rows = torch.from_numpy(np.array(x[start : start + batch_size])).to(device)
-        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+        with autocast(device, bf16):
             z_rows, logit_rows = encoder(rows)
         z.append(z_rows.float().cpu())
         logits.append(None if logit_rows is None else logit_rows.float().cpu())

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnknn.core.artifacts import BANK, VAL, Split
-from attnknn.core.device import compile_network
+from attnknn.core.device import autocast, compile_network
 from attnknn.core.errors import require
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
@@ -161,7 +161,7 @@ def train_encoder(
             if settings.mixup:
                 views, positions, share = mix_rows(views, settings.mixup, generator)
                 partners = rows[positions]
-            with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=settings.bf16):
+            with autocast(device, settings.bf16):
                 z, logits = forward(views)
             keys = None
             if candidates is not None:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -109,6 +108,8 @@ def _compiled() -> list[Check]:
     limit = os.environ.get("OMP_NUM_THREADS")
     fix = f"OMP_NUM_THREADS={limit} limits them; unset it for all" if limit else ""
     checks = [Check("torch threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores", fix)]
+    fast = import_module("attnknn.core.device").has_bf16("cpu")
+    checks.append(Check("bfloat16 on the CPU", "fast" if fast else "emulated, hence float32 where bf16 is set"))
     if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
         checks.append(Check("GPU", names))
@@ -132,15 +133,8 @@ def _compiled() -> list[Check]:
 
 
 def _machine() -> list[Check]:
-    """Fast bfloat16 (AVX-512 BF16 or AMX) and the pipeline's tools."""
-    cpuinfo = ""
-    with suppress(OSError):
-        cpuinfo = Path("/proc/cpuinfo").read_text("utf-8")
-    bf16 = ", ".join(name for name in ("avx512_bf16", "amx_bf16") if name in cpuinfo)
-    processor = platform.processor() or platform.machine()
-    value = f"{processor}, " + (f"bfloat16 by {bf16}" if bf16 else "no fast bfloat16 detected")
-    fix = "" if bf16 else "set train_embedder.bf16 to false: without AVX-512 BF16 or AMX it is slower"
-    checks = [Check("processor", value, fix)]
+    """The pipeline's tools."""
+    checks = []
     for tool, use in (("git", "DVC's experiments and reviews"), ("dvc", "the pipeline")):
         path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
         fix = "" if path else f"needed for {use}: install it, or activate the environment"

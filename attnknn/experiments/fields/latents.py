@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnknn.core.artifacts import Artifact, Split
+from attnknn.core.device import autocast
 from attnknn.core.errors import require
 from attnknn.core.files import write_json
 from attnknn.experiments.fields.contexts import (
@@ -55,7 +56,7 @@ def encode_images(
     latents = torch.empty(len(x), field.config.latents, field.config.dims[-1], dtype=dtype)
     field.eval().to(device)
     for rows, values, batch_idx in _batches(x, idx, device, batch_size):
-        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+        with autocast(device, bf16):
             latents[rows] = field.encode(gather_pixels(values, batch_idx), batch_idx).cpu()
     field.train(training)
     return latents
@@ -69,7 +70,7 @@ def reconstruction_error(
     training, total, count = field.training, 0.0, 0.0
     field.eval().to(device)
     for _, values, batch_idx in _batches(x, idx, device, batch_size):
-        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+        with autocast(device, bf16):
             latents = field.encode(gather_pixels(values, batch_idx), batch_idx)
             reconstruction = field.decode(latents).float().clamp(0, 1)
         mask = hidden_mask(batch_idx, values.shape[1])

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor, nn
 
 from attnknn.core.artifacts import BANK, VAL, Split
-from attnknn.core.device import compile_network, use_device
+from attnknn.core.device import autocast, compile_network, use_device
 from attnknn.core.errors import require
 from attnknn.core.progress import epoch_progress
 from attnknn.experiments.fields.contexts import context_size, gather_pixels, pixel_values, sample_pixels
@@ -168,7 +168,7 @@ def train_field(
                 optimiser.param_groups[0]["lr"] = learning_rate(epoch * steps + i, epochs * steps, warmup, peak)
             values, idx = view(images, generator)
             query = torch.randperm(pixels, generator=generator)[:decoded].to(device) if decoded else None
-            with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+            with autocast(device, bf16):
                 latents = encode(gather_pixels(values, idx), idx)  # (B, M, D)
                 reconstruction = field.decode(latents, query)  # (B, Q, C)
                 second = None
