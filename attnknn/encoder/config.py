@@ -124,7 +124,7 @@ class TrainEmbedder(Block):
     weights: str = ""  # file of a torchvision ResNet's weights, of representation pretrained
     input_size: Count = 224  # to which its images are resized
     mixup: NonNegative = 0.0  # α of Beta(α, α); 0 is off
-    bf16: bool = False  # bfloat16 autocast
+    bf16: bool = False  # bfloat16 autocast, on a device that has it
     compile: bool = False  # torch.compile
     folds: Whole = 0  # encoders of the cross-fit; see encoder/crossfit.py
 

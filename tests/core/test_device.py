@@ -10,7 +10,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from attnknn.core.device import limit_threads, torch_threads, use_device
+from attnknn.core.device import autocast, limit_threads, torch_threads, use_device
 from attnknn.core.errors import InputError
 
 
@@ -110,3 +110,14 @@ def test_blocks_of_several_threads_at_once_leave_no_limit() -> None:
             assert torch.get_num_threads() == count + 1
         assert threads() == limited
     assert threads() == before
+
+
+@pytest.mark.parametrize(("bf16", "fast", "dtype"), [
+    (True, True, torch.bfloat16), (True, False, torch.float32), (False, True, torch.float32),
+])  # fmt: skip
+def test_bfloat16_only_where_the_processor_has_it(
+    bf16: bool, fast: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: fast)
+    with autocast("cpu", bf16):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
