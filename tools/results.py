@@ -33,7 +33,7 @@ NO_VERSIONS = ("digest", "tables", "settings", "revision", "date")  # of an entr
 # Tables of a dataset's page, besides the verdicts of every section but these.
 SHOWN = (
     *("methods", "means", "by_rate", "label_issues", "cleaning", "expected", "new_classes", "novelty", "drift"),
-    *("conclusions", "psnr", "finetune"),
+    *("conclusions", "field_tests", "representations", "psnr", "finetune"),
 )
 WITHOUT_VERDICTS = ("evaluate", "calibration", "noise", "imbalance", "profile", "training")
 HEAD = """# Results

@@ -331,7 +331,7 @@ def test_probe_compares_fields_contrastive_training_and_attention() -> None:
         probe_paired=[t for r, b, keys in pairs for t in differences(**keys, representation=r, baseline=b)],
     )
     section = fields.probe([run])
-    assert frame(section, "tests")["read"].tolist() == [
+    assert frame(section, "field_tests")["read"].tolist() == [
         "field, whole images: kNN by distance",
         "field, whole images + NCE: kNN by distance",
         "field, whole images + NCE: kNN by distance",

@@ -77,9 +77,9 @@ def probe(runs: Sequence[Run]) -> Section:
         main = tests[tests["read"].str.endswith("attention") & tests["against"].str.startswith(NAMES["pixels"])]
         verdicts = verdicts_table("Accuracy on pixels: difference between", main, ["mode", "read", "against"])
         tables = [
-            judged_table("tests", "Accuracy by fields, contrastive training, attention", tests, compared),
+            judged_table("field_tests", "Accuracy by fields, contrastive training, attention", tests, compared),
             scores_table(
-                "scores",
+                "representations",
                 "Scores",
                 named.assign(representation=named["representation"].map(NAMES)),
                 ["mode", "representation", "readout"],
