@@ -73,7 +73,7 @@ def probe(runs: Sequence[Run]) -> Section:
             )
             text = f"{dataset}: {MODES[str(mode)]}"
             figures.append((text, plots.forest_plot(means, text, "accuracy", None, "value")))
-        compared, tests = ["dataset", "mode", "read", "against", "errors"], _tested(joined(runs, "probe_paired"))
+        compared, tests = ["dataset", "mode", "read", "against"], _tested(joined(runs, "probe_paired"))
         main = tests[tests["read"].str.endswith("attention") & tests["against"].str.startswith(NAMES["pixels"])]
         verdicts = verdicts_table("Accuracy on pixels: difference between", main, ["mode", "read", "against"])
         tables = [
