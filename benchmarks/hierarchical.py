@@ -68,8 +68,8 @@ def measure(
                 head_ms = np.median(
                     [milliseconds(partial(classify_part, head, [space], TEST, k)) for _ in range(repeats)]
                 )
-                p, given = classify_part(head, [space], TEST, k), y[part == TEST]
-                on_test, losses = scores(p, given), -np.log(p[np.arange(len(p)), given])
+                p, true = classify_part(head, [space], TEST, k), y[part == TEST]
+                on_test, losses = scores(p, true), -np.log(p[np.arange(len(p)), true])
                 reference = losses if reference is None else reference
                 table.append(
                     {
