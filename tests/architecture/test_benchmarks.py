@@ -80,6 +80,7 @@ def test_flat_and_hierarchical_heads_read_the_same_neighbours(tmp_path: Path, th
 def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on noise; accuracies are shares of 10 test rows."""
     monkeypatch.setattr(training, "fitted_length", lambda *_: 2)
+    monkeypatch.setattr(training, "_TIMED", 1)
     monkeypatch.setattr(training, "SPLITS", tmp_path)
     training.noise_images(32, 8).save(tmp_path / "noise" / "3")
     changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
