@@ -29,7 +29,7 @@ def heads(dim: int, k: int) -> dict[str, Head]:
     def attention(**parts: object) -> Attention:
         return Attention(dim, CLASSES, len(STATISTICS), 0.1, 0.01, **parts).eval()  # type: ignore[arg-type]
 
-    default = Parts().model_dump()
+    default = Parts().model_dump(exclude={"value"})
     return {
         PEER: Distance(k, 0.1, 0.01),
         "attention (default parts)": attention(**default),

@@ -1,4 +1,4 @@
-"""A small vision transformer (Dosovitskiy et al. 2021) for images of 8×8 to 64×64 pixels."""
+"""A vision transformer (Dosovitskiy et al. 2021) for small images."""
 
 from collections.abc import Sequence
 

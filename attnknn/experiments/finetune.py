@@ -35,7 +35,10 @@ def last_layers(encoder: Encoder, n: int) -> list[nn.Parameter]:
 
 
 def with_query(batch: NeighbourBatch, z: Float[Tensor, "B D"], metric: str) -> NeighbourBatch:
-    """The batch with embeddings of its queries that have a gradient, and their similarities to the stored keys."""
+    """The batch with embeddings of its queries that have a gradient, and their similarities to the stored keys.
+
+    Similarities to regions stay those of the epoch's start.
+    """
     keys = batch.require("keys")
     sims = (z[:, None] * keys).sum(2) if metric == "ip" else -(z[:, None] - keys).square().sum(2)
     return replace(batch, query=z, sims=torch.where(torch.isfinite(batch.sims), sims, batch.sims))

@@ -27,6 +27,7 @@ class Parts(Block):
     class_correction: bool = False
     learned_prior: bool = True  # the null neighbours' mass
     dropout: Rate = 0.0  # probability that a neighbour is left out in training
+    value: bool = False  # tabr: whether the neighbours' values include a projection of their embeddings
 
     @model_validator(mode="after")
     def _check_compatible(self) -> "Parts":
@@ -59,6 +60,12 @@ class TrainAttention(Block):
     entropy_weight: NonNegative = 0.0  # of the attention weights' entropy, which is maximised
     calibration_weight: NonNegative = 0.0  # of the soft-binned calibration error
     parts: Parts = Parts()
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> "TrainAttention":
+        if self.parts.value and self.kind != "tabr":
+            raise ValueError("parts.value: true needs kind: tabr; set it, or this false")
+        return self
 
 
 class Tune(Block):

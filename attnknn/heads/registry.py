@@ -21,8 +21,8 @@ def make_head(
 
     Args:
         kind: attention or tabr.
-        parts: keyword arguments of `Attention`; `TabR` takes hidden, dropout, key, label_embedding, correction and
-            value, and ignores the others.
+        parts: keyword arguments of `Attention`, and value, which it ignores; `TabR` takes value, hidden, dropout, key,
+            label_embedding and correction, and ignores the others.
         n_sizes, sim_scale: see `Attention`.
         start: dim, n_classes, temperature, prior, metric.
 
@@ -33,7 +33,8 @@ def make_head(
         names = ("hidden", "dropout", "key", "label_embedding", "correction", "value")
         head: LearnedHead = TabR(**start, **{name: parts[name] for name in names if name in parts})
     else:
-        head = Attention(**start, n_sizes=n_sizes, sim_scale=sim_scale, **parts)
+        own = {name: part for name, part in parts.items() if name != "value"}
+        head = Attention(**start, n_sizes=n_sizes, sim_scale=sim_scale, **own)
     head.k = k
     return head
 

@@ -119,6 +119,7 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("train_attention.parts.features", ["gap", "gap"], "features: ['gap', 'gap'] names one twice"),
         ("train_attention.parts.heads", 4, "heads: 4 need similarity: dot"),
         ("train_attention.parts.temperature_bounds", [2.0, 4.0], "low < 1 < high"),
+        ("train_attention.parts.value", True, "needs kind: tabr"),
         ("train_attention.parts.similarity", "l2", "set iris.train_embedder.folds: 0 in datasets.yaml"),
         ("train_attention.parts.similarity", "l2", "iris.train_embedder.folds: 5 embeds rows … similarity: bank"),
         ("train_attention.kind", "tabr", "iris.train_embedder.folds: 5 embeds rows … take kind: attention"),

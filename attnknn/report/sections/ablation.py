@@ -30,7 +30,7 @@ GROUPS = {
     "reference": ("For reference", "#7f7f7f"),
 }
 SCORES = ("accuracy", "nll", "ece")
-_SHOWN = ("without", "with", "reference")  # groups with a plot and verdicts
+_SHOWN = ("without", "with", "alone", "reference")  # groups with a plot and verdicts
 
 
 def _tests(runs: Sequence[Run], rows: pd.DataFrame) -> pd.DataFrame:
