@@ -498,7 +498,7 @@ def test_sample_weight_equals_repeated_rows() -> None:
 
 def test_coverage_of_prediction_sets_and_abstention() -> None:
     X, y = blobs(2400)
-    model = AttnKNNClassifier(max_iter=20, random_state=0).fit(X[:1200], y[:1200])
+    model = AttnKNNClassifier(max_iter=5, random_state=0).fit(X[:1200], y[:1200])
     for alpha in (0.05, 0.2):
         sets = model.predict_set(X[1200:], alpha)
         coverage = sets[np.arange(1200), y[1200:]].mean()
@@ -667,7 +667,7 @@ def mislabelled() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def test_label_noise_is_estimated_and_seen_through(mislabelled, tmp_path: Path) -> None:
     X, y, noisy, _ = mislabelled
-    settings: dict[str, Any] = {"max_iter": 20, "random_state": 0}
+    settings: dict[str, Any] = {"max_iter": 8, "random_state": 0}
     plain = AttnKNNClassifier(**settings).fit(X[:600], noisy[:600])
     model = AttnKNNClassifier(label_noise="auto", **settings).fit(X[:600], noisy[:600])
     assert plain.transition_ is None
@@ -704,7 +704,7 @@ def test_overlapping_classes_are_not_taken_for_wrong_labels() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=900)
     X = np.eye(3, 5)[y] + rng.normal(size=(900, 5))
-    assert AttnKNNClassifier(label_noise="auto", max_iter=20, random_state=0).fit(X, y).transition_ is None
+    assert AttnKNNClassifier(label_noise="auto", max_iter=5, random_state=0).fit(X, y).transition_ is None
 
 
 def test_a_known_matrix_is_used(mislabelled) -> None:

@@ -241,7 +241,7 @@ def test_paired_t_is_honest_where_losses_are_skewed() -> None:
     d = skewed_losses(200_000, sharpness=2.0)
     d = np.random.default_rng(1).choice(d, (4000, 320))
     assert np.mean([metrics.paired_t(row) < 0.001 for row in d]) <= 0.0015
-    assert np.mean([row.pvalue < 0.001 for row in [stats.ttest_1samp(row, 0) for row in d]]) > 0.003, "a t test is not"
+    assert np.mean(stats.ttest_1samp(d, 0, axis=1).pvalue < 0.001) > 0.003, "a t test is not"
 
 
 def test_repeated_t_by_hand() -> None:
