@@ -704,7 +704,7 @@ def test_overlapping_classes_are_not_taken_for_wrong_labels() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=900)
     X = np.eye(3, 5)[y] + rng.normal(size=(900, 5))
-    assert AttnKNNClassifier(label_noise="auto", max_iter=5, random_state=0).fit(X, y).transition_ is None
+    assert AttnKNNClassifier(label_noise="auto", max_iter=20, random_state=0).fit(X, y).transition_ is None
 
 
 def test_a_known_matrix_is_used(mislabelled) -> None:

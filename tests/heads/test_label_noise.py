@@ -159,7 +159,7 @@ def test_overlapping_classes_of_few_rows_are_not_taken_for_wrong_labels():
     """13 % of the surest half have another label, and 9 % of the surest tenth, where none is wrong."""
     X, y = make_classification(900, 10, n_informative=5, n_classes=3, class_sep=0.8, flip_y=0, random_state=0)
     X, _, y, _ = train_test_split(StandardScaler().fit_transform(X), y, test_size=0.4, random_state=0, stratify=y)
-    assert AttnKNNClassifier(label_noise="auto", max_iter=10, random_state=0).fit(X, y).transition_ is None
+    assert AttnKNNClassifier(label_noise="auto", random_state=0).fit(X, y).transition_ is None
 
 
 @pytest.mark.parametrize(("n", "share"), [(1800, 0.15), (3000, 0.3)])
