@@ -16,6 +16,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, PartProbs
 from attnknn.heads.label_noise import STRENGTHS
 from attnknn.nn.linear_probe import forward_regression
 from attnknn.nn.objectives import nll
+from attnknn.nn.optim import AdamW
 
 # Name → hidden units; None for `linear_probe.forward_regression`.
 FORWARD_NETWORKS: dict[str, tuple[int, ...] | None] = {"linear": None, "bank-rbf": None, "bank-mlp": (128,)}
@@ -59,11 +60,11 @@ def _network(
     net, t, target = nn.Sequential(*layers[:-1]), torch.from_numpy(transition).float(), torch.tensor(y)
     batches = -(-len(rows) // _BATCH)
     epochs = max(_EPOCHS, -(-_STEPS // batches))
-    optimiser = torch.optim.AdamW(net.parameters(), lr=0.005 if hidden else 0.05, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, epochs * batches)
+    optimiser = AdamW([{"params": net.parameters()}], 0.005 if hidden else 0.05, weight_decay=decay)
     best, best_probs = np.inf, torch.empty(0)
     for epoch in range(epochs):
-        for idx in torch.from_numpy(rows)[torch.randperm(len(rows))].split(_BATCH):
+        shuffled = torch.from_numpy(rows)[torch.randperm(len(rows))]
+        for step, idx in enumerate(shuffled.split(_BATCH), epoch * batches):
             probs = net(x[idx]).softmax(1)
             if name in GCE_NETWORKS:
                 loss = (1 - probs.gather(1, target[idx, None]).clamp_min(1e-6) ** _Q).mean() / _Q
@@ -72,7 +73,7 @@ def _network(
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            schedule.step()
+            optimiser.param_groups[0]["lr"] *= 1 - 1 / (epochs * batches - step)  # linearly to 0
         if (epoch + 1) % (epochs // _EPOCHS):
             continue
         with torch.no_grad():

@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.device import torch_threads
@@ -20,7 +19,7 @@ from attnknn.heads.prototypes import scaled_logits
 from attnknn.heads.registry import LearnedHead, learns_space, make_head
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, part_neighbours, part_rows
 from attnknn.nn.objectives import entropy, hard_weights, hardness, nll, soft_ece
-from attnknn.nn.optim import AdamW
+from attnknn.nn.optim import AdamW, MovingAverage
 
 Row = dict[str, float]
 VAL_BATCH = 1024
@@ -128,8 +127,8 @@ def fit_head(
                 rows.precompute(head)
             optimiser = _optimiser(head, lr, weight_decay)
             rates = [group["lr"] for group in optimiser.param_groups]
-            average = get_ema_multi_avg_fn(1 - 1 / (AVERAGED_EPOCHS * rows.n_batches))
-            moving = AveragedModel(head, multi_avg_fn=average)
+            decay = 1 - 1 / (AVERAGED_EPOCHS * rows.n_batches)
+            moving = MovingAverage(head, decay)
             stalled, lowest, steps = 0, best, 0
             for epoch in range(len(history), len(history) + epochs + (not history)):
                 training = epoch > 0  # epoch 0 measures the initialisation
@@ -145,7 +144,7 @@ def fit_head(
                         optimiser.zero_grad()
                         loss.backward()
                         optimiser.step()
-                        moving.update_parameters(head)
+                        moving.update()
                     total += float(loss.detach()) * len(idx)
                 diverged = (
                     f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
@@ -167,7 +166,7 @@ def fit_head(
                     n_classes = len(spaces[0].embeddings.classes)
                     with torch.no_grad():
                         cast(Attention, head).null_bias.fill_(math.log(n_classes * (1 / VOTES_AT_START - 1)))
-                    moving = AveragedModel(head, multi_avg_fn=average)
+                    moving = MovingAverage(head, decay)
             head.load_state_dict(best_state)
     return head.eval(), history
 

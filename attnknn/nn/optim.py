@@ -1,5 +1,6 @@
 """Optimisers and learning rates. AdamW is without torch's class, whose import of the compiler takes 1.2 s."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -7,8 +8,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
-from torch.optim.adamw import adamw
+from torch import Tensor, nn
 
 
 class Optimiser(ABC):
@@ -21,7 +21,7 @@ class Optimiser(ABC):
 
     def __init__(self, groups: Iterable[Mapping[str, Any]], **defaults: Any) -> None:
         self.param_groups = [{**defaults, **group, "params": list(group["params"])} for group in groups]
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.state: dict[Tensor, dict[str, Any]] = {}
 
     @abstractmethod
     def step(self) -> None:
@@ -43,7 +43,7 @@ class Optimiser(ABC):
         """Copy the state of a `state_dict`; its groups are ignored."""
         params = self._params()
         self.state = {
-            params[i]: {name: t.clone() if name == "step" else t.to(params[i], copy=True) for name, t in state.items()}
+            params[i]: {n: x.to(params[i], copy=True) if isinstance(x, Tensor) else x for n, x in state.items()}
             for i, state in saved["state"].items()
         }
 
@@ -52,15 +52,16 @@ class Optimiser(ABC):
 
 
 class AdamW(Optimiser):
-    """AdamW (Loshchilov & Hutter 2019) by torch's functional form, equal to `torch.optim.AdamW` to the byte.
+    """AdamW (Loshchilov & Hutter 2019) on all parameters as one vector, equal to `torch.optim.AdamW` to the byte.
 
         m ← β₁·m + (1 − β₁)·g,   v ← β₂·v + (1 − β₂)·g²,   w ← (1 − lr·decay)·w − lr·m̂/(√v̂ + 1e-8)
 
-    with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ.
+    with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ. Small parameters, updated one by one, take several times as long.
 
     Args:
-        groups: dicts of `params`, with their own lr, betas or weight_decay if any.
-        lr, betas, weight_decay: defaults of the groups.
+        groups: dicts of `params`, with their own lr or weight_decay if any.
+        betas: β₁ and β₂.
+        lr, weight_decay: defaults of the groups.
     """
 
     def __init__(
@@ -70,31 +71,52 @@ class AdamW(Optimiser):
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
+        super().__init__(groups, lr=lr, weight_decay=weight_decay)
+        self._betas = betas
+        self._joined: list[Tensor] = []  # parameters of the moments
+        self._moments: list[Tensor] = []  # m and v, of which `state` has views
 
     @torch.no_grad()
     def step(self) -> None:
+        beta1, beta2 = self._betas
+        params, factors = [], []
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            for p in params:
-                if p not in self.state:
-                    moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
-                    self.state[p] = {"step": torch.tensor(0.0), **moments}  # torch counts steps in float32, on the CPU
-            adamw(
-                params,
-                [p.grad for p in params],
-                [self.state[p]["exp_avg"] for p in params],
-                [self.state[p]["exp_avg_sq"] for p in params],
-                [],
-                [self.state[p]["step"] for p in params],
-                amsgrad=False,
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                lr=group["lr"],
-                weight_decay=group["weight_decay"],
-                eps=1e-8,
-                maximize=False,
-            )
+            lr = group["lr"]
+            for p in group["params"]:
+                if p.grad is not None:
+                    state = self.state.setdefault(p, {"step": 0})
+                    state["step"] = t = state["step"] + 1
+                    params.append(p)
+                    factors.append((1 - lr * group["weight_decay"], -lr / (1 - beta1**t), math.sqrt(1 - beta2**t)))
+        if not params:
+            return
+        sizes = [p.numel() for p in params]
+        w, g = _join(params), _join([p.grad for p in params])
+        if list(map(id, params)) != list(map(id, self._joined)):
+            self._join_moments(params, sizes)
+        m, v = self._moments
+        counts = torch.tensor(sizes).to(w.device)
+        keep, rate, correction = torch.tensor(factors).to(w).repeat_interleave(counts, 0, output_size=len(w)).T
+        m.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        w.mul_(keep).addcdiv_(rate * m, (v.sqrt() / correction).add_(1e-8))
+        torch._foreach_copy_(params, [new.view_as(p) for new, p in zip(w.split(sizes), params, strict=True)])
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        super().load_state_dict(saved)
+        self._joined = []
+
+    def _join_moments(self, params: list[Tensor], sizes: list[int]) -> None:
+        self._joined, self._moments = params, []
+        for name in ("exp_avg", "exp_avg_sq"):
+            joined = _join([self.state[p].get(name, torch.zeros_like(p)) for p in params])
+            for p, view in zip(params, joined.split(sizes), strict=True):
+                self.state[p][name] = view.view_as(p)
+            self._moments.append(joined)
+
+
+def _join(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([t.reshape(-1) for t in tensors])
 
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # coefficients of Jordan et al. (2024), as in torch.optim.Muon
@@ -146,6 +168,20 @@ class StackedMuon(Optimiser):
                 updates = orthogonalise(torch.stack(gradients), group["steps"])
                 for matrix, update in zip(matrices, updates, strict=True):
                     matrix.sub_(update, alpha=group["lr"] * 0.2 * max(shape) ** 0.5)
+
+
+class MovingAverage:
+    """Exponential moving average of a model's parameters; the first update copies them."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.module = copy.deepcopy(model)
+        self._averages, self._params = ([*m.parameters()] for m in (self.module, model))
+        self._decay, self._weight = decay, 1.0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        torch._foreach_lerp_(self._averages, self._params, self._weight)
+        self._weight = 1 - self._decay
 
 
 Decay = Literal["cosine", "linear"]

@@ -16,13 +16,15 @@ def trained(ours: bool) -> list[torch.Tensor]:
     model = nn.Sequential(nn.Linear(5, 11), nn.GELU(), nn.Linear(11, 2), nn.Linear(3, 3))  # the last is never used
     x = torch.randn(13, 5)
     matrices, biases = [p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": biases, "betas": (0.8, 0.9)}]
-    optimiser = AdamW(groups, 0.02) if ours else torch.optim.AdamW(groups, 0.02, weight_decay=0.0)
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": biases}]
+    optimiser = (
+        AdamW(groups, 0.02, (0.8, 0.9)) if ours else torch.optim.AdamW(groups, 0.02, (0.8, 0.9), weight_decay=0.0)
+    )
     for step in range(7):
         if ours and step == 3:
             saved = optimiser.state_dict()
             assert len(saved["state"]) == 4, "a parameter that never had a gradient has no state"
-            optimiser = AdamW(groups, 0.02)
+            optimiser = AdamW(groups, 0.02, (0.8, 0.9))
             optimiser.load_state_dict(saved)
             for state in saved["state"].values():
                 state["exp_avg"].fill_(torch.nan)  # what was read is a copy
