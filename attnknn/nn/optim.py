@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -21,7 +21,7 @@ class Optimiser(ABC):
 
     def __init__(self, groups: Iterable[Mapping[str, Any]], **defaults: Any) -> None:
         self.param_groups = [{**defaults, **group, "params": list(group["params"])} for group in groups]
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
 
     @abstractmethod
     def step(self) -> None:
@@ -43,7 +43,7 @@ class Optimiser(ABC):
         """Copy the state of a `state_dict`; its groups are ignored."""
         params = self._params()
         self.state = {
-            params[i]: {n: x.to(params[i], copy=True) if isinstance(x, Tensor) else x for n, x in state.items()}
+            params[i]: {name: t.to(params[i], copy=True) for name, t in state.items()}
             for i, state in saved["state"].items()
         }
 
@@ -73,49 +73,56 @@ class AdamW(Optimiser):
     ) -> None:
         super().__init__(groups, lr=lr, weight_decay=weight_decay)
         self._betas = betas
+        self._steps: dict[Tensor, int] = {}
         self._joined: list[Tensor] = []  # parameters of the moments
         self._moments: list[Tensor] = []  # m and v, of which `state` has views
+        self._owner = torch.empty(0, dtype=torch.long)  # number of the parameter that each value belongs to
 
     @torch.no_grad()
     def step(self) -> None:
         beta1, beta2 = self._betas
-        params, factors = [], []
+        params: list[Tensor] = []
+        factors: list[tuple[float, float, float]] = []
         for group in self.param_groups:
             lr = group["lr"]
             for p in group["params"]:
                 if p.grad is not None:
-                    state = self.state.setdefault(p, {"step": 0})
-                    state["step"] = t = state["step"] + 1
+                    self._steps[p] = t = self._steps.get(p, 0) + 1
                     params.append(p)
                     factors.append((1 - lr * group["weight_decay"], -lr / (1 - beta1**t), math.sqrt(1 - beta2**t)))
         if not params:
             return
         sizes = [p.numel() for p in params]
-        w, g = _join(params), _join([p.grad for p in params])
+        w, g = _join(params), _join([p.grad for p in params if p.grad is not None])
         if list(map(id, params)) != list(map(id, self._joined)):
             self._join_moments(params, sizes)
         m, v = self._moments
-        counts = torch.tensor(sizes).to(w.device)
-        keep, rate, correction = torch.tensor(factors).to(w).repeat_interleave(counts, 0, output_size=len(w)).T
+        keep, rate, correction = torch.tensor(factors).to(w).T[:, self._owner]
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         w.mul_(keep).addcdiv_(rate * m, (v.sqrt() / correction).add_(1e-8))
         torch._foreach_copy_(params, [new.view_as(p) for new, p in zip(w.split(sizes), params, strict=True)])
 
+    def state_dict(self) -> dict[str, Any]:
+        for p, t in self._steps.items():
+            self.state[p]["step"] = torch.tensor(t)
+        return super().state_dict()
+
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         super().load_state_dict(saved)
-        self._joined = []
+        self._steps, self._joined = {p: int(state["step"]) for p, state in self.state.items()}, []
 
     def _join_moments(self, params: list[Tensor], sizes: list[int]) -> None:
         self._joined, self._moments = params, []
         for name in ("exp_avg", "exp_avg_sq"):
-            joined = _join([self.state[p].get(name, torch.zeros_like(p)) for p in params])
+            joined = _join([self.state.setdefault(p, {}).get(name, torch.zeros_like(p)) for p in params])
             for p, view in zip(params, joined.split(sizes), strict=True):
                 self.state[p][name] = view.view_as(p)
             self._moments.append(joined)
+        self._owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(joined.device)
 
 
-def _join(tensors: list[Tensor]) -> Tensor:
+def _join(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([t.reshape(-1) for t in tensors])
 
 
@@ -175,7 +182,7 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.module = copy.deepcopy(model)
-        self._averages, self._params = ([*m.parameters()] for m in (self.module, model))
+        self._averages, self._params = (tuple(m.parameters()) for m in (self.module, model))
         self._decay, self._weight = decay, 1.0
 
     @torch.no_grad()

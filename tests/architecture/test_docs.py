@@ -24,6 +24,7 @@ from dvc.utils.hydra import apply_overrides
 
 from attnknn import __version__
 from attnknn.app.cli import app
+from command_line import succeeded
 from import_closure import BLOCK, ROOT
 from pipeline.check import check
 
@@ -77,7 +78,13 @@ def commands_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def run_shell(text: str, folder: Path) -> str:
-    """Standard output of shell lines, by the commands of this environment and this copy of the library."""
+    """Standard output of shell lines, by the commands of this environment and this copy of the library.
+
+    Lines that are all plain `attnknn` commands run in this process, which has imported what they need.
+    """
+    commands = [shlex.split(line) for line in text.splitlines()]
+    if all(command[0] == "attnknn" for command in commands) and not set(text) & set("|<>*$\\"):
+        return "".join(succeeded(*words) for _, *words in commands)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(["sh", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

@@ -159,7 +159,7 @@ def test_few_distinct_rows_are_learned(columns: int, values: int, n: int, weight
     """With copies held out together the accuracy on the training rows was .45 to .63."""
     X = np.random.default_rng(0).integers(0, values, (n, columns))
     y = X.sum(1) % 2
-    model = AttnKNNClassifier(weights=weights, random_state=0).fit(X, y)
+    model = AttnKNNClassifier(weights=weights, max_iter=20, random_state=0).fit(X, y)
     assert model.score(X[:400], y[:400]) == 1
     assert model.n_duplicates_ == n - values**columns
 
@@ -694,7 +694,7 @@ def test_label_noise_is_estimated_and_seen_through(mislabelled, tmp_path: Path) 
 
 def test_right_labels_are_taken_as_given(mislabelled) -> None:
     X, y, _, _ = mislabelled
-    settings: dict[str, Any] = {"max_iter": 5, "random_state": 0}
+    settings: dict[str, Any] = {"max_iter": 5, "null_scores": "shares", "random_state": 0}
     plain, auto = (AttnKNNClassifier(label_noise=how, **settings).fit(X, y) for how in (None, "auto"))
     assert auto.transition_ is None
     np.testing.assert_array_equal(auto.predict_proba(X), plain.predict_proba(X))
@@ -741,7 +741,7 @@ def test_head_and_regression_are_fitted_through_the_matrix(mislabelled, monkeypa
 def test_estimated_noise_is_dropped_where_it_raises_the_loss(mislabelled, monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, noisy, _ = mislabelled
     monkeypatch.setattr(fitting, "significantly_above", lambda losses, others: True)
-    settings: dict[str, Any] = {"max_iter": 5, "random_state": 0}
+    settings: dict[str, Any] = {"max_iter": 5, "null_scores": "shares", "random_state": 0}
     plain, auto = (AttnKNNClassifier(label_noise=how, **settings).fit(X, noisy) for how in (None, "auto"))
     assert auto.transition_ is None
     np.testing.assert_array_equal(auto.predict_proba(X), plain.predict_proba(X))

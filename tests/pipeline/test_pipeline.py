@@ -91,7 +91,7 @@ class Project(Repository):
         mine = {block: {} for block in OVERRIDES} | {
             "source": {"kind": "csv", "train": {"path": "mine.csv"}, "target": "fate"},
             "train_embedder": {
-                "encoder": "mlp", "widths": [32], "embed_dim": 8, "epochs": 3, "batch_size": 32, "folds": 3,
+                "encoder": "mlp", "widths": [32], "embed_dim": 8, "epochs": 3, "batch_size": 32, "folds": 2,
             },
             "train_attention": {"batch_size": 64},
         }  # fmt: skip
@@ -236,7 +236,7 @@ def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
 ) -> None:
     monkeypatch.chdir(project.folder)
     settings = Params(dataset="mine").train_embedder
-    folds = fold_splits(Split.load(Path("data/split/mine/42")), 3, 42)
+    folds = fold_splits(Split.load(Path("data/split/mine/42")), 2, 42)
     for fold, split in enumerate(folds):
         stored = Embeddings.load(Path(f"data/embeddings/mine/42/fold_{fold}"))
         np.testing.assert_array_equal(stored.part, split.part)
