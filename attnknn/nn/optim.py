@@ -101,7 +101,8 @@ class AdamW(Optimiser):
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         w.mul_(keep).addcdiv_(rate * m, (v.sqrt() / correction).add_(1e-8))
-        torch._foreach_copy_(params, [new.view_as(p) for new, p in zip(w.split(sizes), params, strict=True)])
+        for p, new in zip(params, w.split(sizes), strict=True):
+            p.copy_(new.view_as(p))
 
     def state_dict(self) -> dict[str, Any]:
         for p, t in self._steps.items():
@@ -182,12 +183,13 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.module = copy.deepcopy(model)
-        self._averages, self._params = (tuple(m.parameters()) for m in (self.module, model))
+        self._pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
         self._decay, self._weight = decay, 1.0
 
     @torch.no_grad()
     def update(self) -> None:
-        torch._foreach_lerp_(self._averages, self._params, self._weight)
+        for average, p in self._pairs:
+            average.lerp_(p, self._weight)
         self._weight = 1 - self._decay
 
 
