@@ -1,4 +1,4 @@
-"""AdamW against torch's class; training without importing the compiler."""
+"""AdamW and moving averages against torch's classes; training without importing the compiler."""
 
 import subprocess
 import sys
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from attnknn.nn.optim import AdamW
+from attnknn.nn.optim import AdamW, MovingAverage
 
 
 def trained(ours: bool) -> list[torch.Tensor]:
@@ -39,6 +40,19 @@ def trained(ours: bool) -> list[torch.Tensor]:
 def test_it_is_torchs_to_the_byte_also_with_a_loaded_state() -> None:
     for ours, theirs in zip(trained(True), trained(False), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_a_moving_average_is_torchs_to_the_byte() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(11, 3)
+    ours, theirs = MovingAverage(model, 0.9), AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    for _ in range(4):
+        for p in model.parameters():
+            p.data += torch.randn_like(p)
+        ours.update()
+        theirs.update_parameters(model)
+        for a, b in zip(ours.module.parameters(), theirs.module.parameters(), strict=True):
+            assert torch.equal(a, b)
 
 
 def test_training_does_not_import_the_compiler() -> None:
