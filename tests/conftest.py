@@ -1,10 +1,11 @@
-"""Named axes of public functions are checked at run time in every test; one thread, since the data are tiny."""
+"""Named axes are checked at run time in tests of the packages that have them; one thread, since the data are tiny."""
 
 import os
 import sys
 from pathlib import Path
 
-from jaxtyping import install_import_hook
+import jaxtyping
+import pytest
 
 ROOT = Path(__file__).parents[1]
 # Before torch starts its threads; two threads on busy cores wait for each other longer than tiny work takes.
@@ -15,4 +16,9 @@ _CHECKED = (
     "nn.augment", "nn.objectives", "nn.votes", "encoder.encoder", "encoder.losses", "neighbours.space",
     "heads.attention", "heads.baselines", "heads.classify", "heads.tabr",
 )  # fmt: skip
-install_import_hook([f"attnknn.{name}" for name in _CHECKED], "beartype.beartype")
+jaxtyping.install_import_hook([f"attnknn.{name}" for name in _CHECKED], "beartype.beartype")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Elsewhere the checks would take a third of the time of a fit."""
+    jaxtyping.config.update("jaxtyping_disable", item.path.parent.name not in ("nn", "encoder", "neighbours", "heads"))

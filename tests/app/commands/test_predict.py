@@ -196,7 +196,6 @@ def test_standard_input_is_utf8_in_any_locale(tmp_path: Path) -> None:
     locale = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     mark = b"\xef\xbb\xbf"
     for command, data, code, message in (
-        ("predict", (tmp_path / "t.csv").read_bytes(), 0, ""),
         ("predict", mark + (tmp_path / "t.csv").read_bytes(), 0, ""),
         ("predict", "x,colour\n1,grün\n".encode("latin-1"), 2, "no valid CSV in UTF-8"),
         ("forget", mark + b"1 2", 0, ""),
