@@ -43,7 +43,7 @@ class Optimiser(ABC):
         """Copy the state of a `state_dict`; its groups are ignored."""
         params = self._params()
         self.state = {
-            params[i]: {name: t.to(params[i], copy=True) for name, t in state.items()}
+            params[i]: {name: t.clone() if name == "step" else t.to(params[i], copy=True) for name, t in state.items()}
             for i, state in saved["state"].items()
         }
 
@@ -51,12 +51,17 @@ class Optimiser(ABC):
         return [p for group in self.param_groups for p in group["params"]]
 
 
+_SMALL = 10_000
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
 class AdamW(Optimiser):
-    """AdamW (Loshchilov & Hutter 2019) on all parameters as one vector, equal to `torch.optim.AdamW` to the byte.
+    """AdamW (Loshchilov & Hutter 2019), in float32 on a CPU equal to `torch.optim.AdamW` to the byte.
 
         m ← β₁·m + (1 − β₁)·g,   v ← β₂·v + (1 − β₂)·g²,   w ← (1 − lr·decay)·w − lr·m̂/(√v̂ + 1e-8)
 
-    with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ. Small parameters, updated one by one, take several times as long.
+    with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ. Parameters of up to `_SMALL` values are updated as one vector: one by
+    one they take three times as long.
 
     Args:
         groups: dicts of `params`, with their own lr or weight_decay if any.
@@ -74,35 +79,43 @@ class AdamW(Optimiser):
         super().__init__(groups, lr=lr, weight_decay=weight_decay)
         self._betas = betas
         self._steps: dict[Tensor, int] = {}
-        self._joined: list[Tensor] = []  # parameters of the moments
-        self._moments: list[Tensor] = []  # m and v, of which `state` has views
-        self._owner = torch.empty(0, dtype=torch.long)  # number of the parameter that each value belongs to
+        self._joined: list[Tensor] = []  # small parameters
+        self._moments: list[Tensor] = []  # theirs, m and v, of which `state` has views
+        self._owner = torch.empty(0, dtype=torch.long)  # number of the parameter that each of their values belongs to
 
     @torch.no_grad()
     def step(self) -> None:
-        beta1, beta2 = self._betas
-        params: list[Tensor] = []
+        small: list[Tensor] = []
         factors: list[tuple[float, float, float]] = []
         for group in self.param_groups:
-            lr = group["lr"]
             for p in group["params"]:
-                if p.grad is not None:
-                    self._steps[p] = t = self._steps.get(p, 0) + 1
-                    params.append(p)
-                    factors.append((1 - lr * group["weight_decay"], -lr / (1 - beta1**t), math.sqrt(1 - beta2**t)))
-        if not params:
+                if p.grad is None:
+                    continue
+                self._steps[p] = t = self._steps.get(p, 0) + 1
+                rate, correction = -group["lr"] / (1 - self._betas[0] ** t), math.sqrt(1 - self._betas[1] ** t)
+                own = 1 - group["lr"] * group["weight_decay"], rate, correction
+                if p.numel() > _SMALL:
+                    state = self.state.setdefault(p, {})
+                    if not state:
+                        state |= {name: torch.zeros_like(p) for name in _MOMENTS}
+                    self._update(p, p.grad, [state[name] for name in _MOMENTS], own)
+                else:
+                    small.append(p)
+                    factors.append(own)
+        if not small:
             return
-        sizes = [p.numel() for p in params]
-        w, g = _join(params), _join([p.grad for p in params if p.grad is not None])
-        if list(map(id, params)) != list(map(id, self._joined)):
-            self._join_moments(params, sizes)
-        m, v = self._moments
-        keep, rate, correction = torch.tensor(factors).to(w).T[:, self._owner]
+        if list(map(id, small)) != list(map(id, self._joined)):
+            self._join_moments(small)
+        w, g = _join(small), _join([p.grad for p in small if p.grad is not None])
+        self._update(w, g, self._moments, torch.tensor(factors, dtype=torch.float64).to(w).T[:, self._owner])
+        for p, new in zip(small, w.split([p.numel() for p in small]), strict=True):
+            p.copy_(new.view_as(p))
+
+    def _update(self, w: Tensor, g: Tensor, moments: Iterable[Tensor], factors: Iterable[float | Tensor]) -> None:
+        (m, v), (keep, rate, correction), (beta1, beta2) = moments, factors, self._betas
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         w.mul_(keep).addcdiv_(rate * m, (v.sqrt() / correction).add_(1e-8))
-        for p, new in zip(params, w.split(sizes), strict=True):
-            p.copy_(new.view_as(p))
 
     def state_dict(self) -> dict[str, Any]:
         for p, t in self._steps.items():
@@ -113,11 +126,11 @@ class AdamW(Optimiser):
         super().load_state_dict(saved)
         self._steps, self._joined = {p: int(state["step"]) for p, state in self.state.items()}, []
 
-    def _join_moments(self, params: list[Tensor], sizes: list[int]) -> None:
-        self._joined, self._moments = params, []
-        for name in ("exp_avg", "exp_avg_sq"):
-            joined = _join([self.state.setdefault(p, {}).get(name, torch.zeros_like(p)) for p in params])
-            for p, view in zip(params, joined.split(sizes), strict=True):
+    def _join_moments(self, small: list[Tensor]) -> None:
+        self._joined, self._moments, sizes = small, [], [p.numel() for p in small]
+        for name in _MOMENTS:
+            joined = _join([self.state.setdefault(p, {}).get(name, torch.zeros_like(p)) for p in small])
+            for p, view in zip(small, joined.split(sizes), strict=True):
                 self.state[p][name] = view.view_as(p)
             self._moments.append(joined)
         self._owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(joined.device)

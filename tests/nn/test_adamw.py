@@ -2,29 +2,45 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from attnknn.nn import optim
 from attnknn.nn.optim import AdamW, MovingAverage
+
+
+class Network(nn.Module):
+    """A scalar, filters with channels last, a layer of every second step, and one that is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
+        self.first, self.second, self.sometimes, self.never = (nn.Linear(3, 3) for _ in range(4))
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
+        x = self.second(self.first(self.filters(x).mean((2, 3))).tanh()) * self.scale
+        return self.sometimes(x) if step % 2 else x
 
 
 def trained(ours: bool) -> list[torch.Tensor]:
     """Seven steps; ours goes on after three with a new optimiser that has the state of the old one."""
     torch.manual_seed(3)
-    model = nn.Sequential(nn.Linear(5, 11), nn.GELU(), nn.Linear(11, 2), nn.Linear(3, 3))  # the last is never used
-    x = torch.randn(13, 5)
-    matrices, biases = [p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": biases}]
-    optimiser = (
-        AdamW(groups, 0.02, (0.8, 0.9)) if ours else torch.optim.AdamW(groups, 0.02, (0.8, 0.9), weight_decay=0.0)
-    )
+    model = Network()
+    x = torch.randn(13, 2, 5, 5)
+    matrices, others = [p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": others}]
+    kind = AdamW if ours else partial(torch.optim.AdamW, weight_decay=0.0)
+    optimiser = kind(groups, 0.02, (0.8, 0.9))
     for step in range(7):
         if ours and step == 3:
             saved = optimiser.state_dict()
-            assert len(saved["state"]) == 4, "a parameter that never had a gradient has no state"
+            assert len(saved["state"]) == 9, "a parameter that never had a gradient has no state"
             optimiser = AdamW(groups, 0.02, (0.8, 0.9))
             optimiser.load_state_dict(saved)
             for state in saved["state"].values():
@@ -32,12 +48,15 @@ def trained(ours: bool) -> list[torch.Tensor]:
         for group in optimiser.param_groups:
             group["lr"] = 0.02 / (step + 1)
         optimiser.zero_grad()
-        model[:3](x).square().mean().backward()
+        model(x, step).square().mean().backward()
         optimiser.step()
     return list(model.parameters())
 
 
-def test_it_is_torchs_to_the_byte_also_with_a_loaded_state() -> None:
+@pytest.mark.parametrize("small", [0, 8, 10_000])
+def test_it_is_torchs_to_the_byte_also_with_a_loaded_state(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None, some and all parameters are updated as one vector."""
+    monkeypatch.setattr(optim, "_SMALL", small)
     for ours, theirs in zip(trained(True), trained(False), strict=True):
         assert torch.equal(ours, theirs)
 
