@@ -60,8 +60,8 @@ class AdamW(Optimiser):
 
         m ← β₁·m + (1 − β₁)·g,   v ← β₂·v + (1 − β₂)·g²,   w ← (1 − lr·decay)·w − lr·m̂/(√v̂ + 1e-8)
 
-    with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ. Parameters of up to `_SMALL` values are updated as one vector: one by
-    one they take three times as long.
+    with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ. Parameters of up to `_SMALL` values, on a GPU all, are updated as one
+    vector: one by one they take three times as long.
 
     Args:
         groups: dicts of `params`, with their own lr or weight_decay if any.
@@ -94,7 +94,7 @@ class AdamW(Optimiser):
                 self._steps[p] = t = self._steps.get(p, 0) + 1
                 rate, correction = -group["lr"] / (1 - self._betas[0] ** t), math.sqrt(1 - self._betas[1] ** t)
                 own = 1 - group["lr"] * group["weight_decay"], rate, correction
-                if p.numel() > _SMALL:
+                if p.numel() > _SMALL and not p.is_cuda:
                     state = self.state.setdefault(p, {})
                     if not state:
                         state |= {name: torch.zeros_like(p) for name in _MOMENTS}
