@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class Network(nn.Module):
 
 
 def trained(ours: bool) -> list[torch.Tensor]:
-    """Seven steps; ours goes on after three with a new optimiser that has the state of the old one."""
+    """Seven steps; after three ours goes on with a new optimiser, after five with the old one, both with a saved state."""
     torch.manual_seed(3)
     model = Network()
     x = torch.randn(13, 2, 5, 5)
@@ -38,10 +39,13 @@ def trained(ours: bool) -> list[torch.Tensor]:
     kind = AdamW if ours else partial(torch.optim.AdamW, weight_decay=0.0)
     optimiser = kind(groups, 0.02, (0.8, 0.9))
     for step in range(7):
-        if ours and step == 3:
-            saved = optimiser.state_dict()
+        if ours and step in (3, 5):
+            saved = deepcopy(optimiser.state_dict())
             assert len(saved["state"]) == 9, "a parameter that never had a gradient has no state"
-            optimiser = AdamW(groups, 0.02, (0.8, 0.9))
+            for state in optimiser.state.values():
+                state["exp_avg"].fill_(torch.nan)
+            if step == 3:
+                optimiser = AdamW(groups, 0.02, (0.8, 0.9))
             optimiser.load_state_dict(saved)
             for state in saved["state"].values():
                 state["exp_avg"].fill_(torch.nan)  # what was read is a copy
