@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from attnknn.nn.objectives import entropy, hard_weights, hardness, nll, soft_ece
@@ -79,3 +80,9 @@ def test_values_and_gradients_are_finite_at_the_borders(rows: list, objective, l
     (gradient,) = torch.autograd.grad(value, probs)
     assert 0 <= value.item() < largest
     assert gradient.isfinite().all()
+
+
+def test_named_axes_are_checked() -> None:
+    """Here, and wherever tests/conftest.py says."""
+    with pytest.raises(TypeCheckError):
+        nll(torch.ones(3, 2) / 2, torch.zeros(2, dtype=torch.long))
