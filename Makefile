@@ -6,6 +6,7 @@ SEED ?= 0 1 2 3 4
 CASES ?= 1000
 ONLY ?=
 BIN := .venv/bin
+PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder   # of two cores, one often waits
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: repro test check review results bench bench-gpu fuzz docs clean
@@ -19,13 +20,13 @@ repro: .venv/ready          ## the whole pipeline; only what changed runs
 	echo "the published ones back: git checkout HEAD -- dvc.lock metrics plots"; exit $$code
 
 test: .venv/ready           ## the tests
-	python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 check: .venv/ready          ## formatter, linter, type checker, tests
 	ruff format --check .
 	ruff check .
 	pyright
-	python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision to compare with
 	@python -m tools.review $(if $(BASE),--base $(BASE))

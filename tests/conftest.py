@@ -24,3 +24,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     package, name = item.path.parent.name, item.path.stem
     checked = package in ("nn", "encoder", "neighbours", "heads") and name != "test_label_noise"
     jaxtyping.config.update("jaxtyping_disable", not checked)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First the pipeline, whose file takes longest: the workers end together."""
+    items.sort(key=lambda item: item.path.name != "test_pipeline.py")

@@ -1,5 +1,6 @@
 """The `attnknn` command line. Errors that the user can correct are one line on standard error and exit code 2."""
 
+import os
 import re
 import sys
 from io import TextIOWrapper
@@ -32,10 +33,15 @@ def _option(setting: re.Match[str]) -> str:
 class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()  # Python would flush it at exit, where an error can no longer be reported
         except Exception as error:
-            if isinstance(error, OSError) and error.filename is None and is_disk_full(error):
+            if sys.stdout and isinstance(error, OSError) and error.filename is None and is_disk_full(error):
                 error.filename = "standard output"  # files are named where they are written
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
             reason = one_line(error)
             if reason is None:
                 raise

@@ -1,5 +1,6 @@
 """Errors are one line on standard error and exit code 2, and change nothing."""
 
+import os
 import re
 import subprocess
 import sys
@@ -152,9 +153,11 @@ def test_a_full_disk_is_one_line_and_changes_nothing(command: str, copied: Path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="of Linux")
-def test_a_full_standard_output_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_standard_output_is_named(folder: Path, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         command = [*COMMAND, "predict", folder / "vectors", folder / "z.npy"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env)
     line = "error: standard output: No space left on device; free space there, or write elsewhere\n"
     assert (done.returncode, done.stderr) == (2, line)
