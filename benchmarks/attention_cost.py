@@ -36,7 +36,7 @@ def heads(dim: int, k: int) -> dict[str, Head]:
         "attention + self-attention": attention(**{**default, "self_attention": True}),
         "attention + l2 projection": attention(**{**default, "similarity": "l2"}),
         "the historic form, 4 heads of dot": attention(**{**NOTHING, **HISTORIC}),
-        "retrieval": TabR(dim, CLASSES, 0.1, 0.01).eval(),
+        "tabr": TabR(dim, CLASSES, 0.1, 0.01).eval(),
     }
 
 

@@ -86,6 +86,12 @@ class Vit(Block):
     blocks: Count = 6
     heads: Count = 3
 
+    @model_validator(mode="after")
+    def _heads(self) -> "Vit":
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} do not divide width {self.width}; give a number that does")
+        return self
+
 
 class TrainEmbedder(Block):
     representation: Literal["trained", "raw", "pca", "self_supervised", "pretrained"] = "trained"

@@ -52,7 +52,7 @@ OBJECTIVES = {
     "calibration": ("calibration_weight", 0.0, 1.0),
 }
 DROPOUT = 0.2
-# Parts of the retrieval head (`tabr`), by argument.
+# Parts of `TabR`, by argument.
 TABR_PARTS = {"shared key": "key", "label embedding": "label_embedding", "value correction": "correction"}
 ONE_SPACE = "full, without folds"
 REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
@@ -187,7 +187,7 @@ def ablate(
     """Fit every variant of attention `repeats` times and compare it with the full head or with distance weighting.
 
     The variants are those of `variants`, and the objectives added or removed (`OBJECTIVES`). References are the
-    retrieval head with its own ablation (`TABR_PARTS`), the prototypes alone, and tuned distance weighting. Variants
+    TabR with its own ablation (`TABR_PARTS`), the prototypes alone, and tuned distance weighting. Variants
     with learned projections are fitted on the main embeddings alone; with folds, they are compared with the full head
     fitted likewise (`ONE_SPACE`).
 
@@ -198,7 +198,7 @@ def ablate(
     Returns:
         Rows of variant, group, metric, fit and validation (the metric on fit and val rows), value, reference,
         difference, low, high, p (on test rows), over repeats as `paired_tests.mean_over_repeats`; and trained, see
-        `training_states`. `alone` is compared with tuned distance weighting, `retrieval` with the full retrieval head,
+        `training_states`. `alone` is compared with tuned distance weighting, `tabr` with the full TabR,
         everything else with the full head.
     """
     full = fitting["parts"]
@@ -212,12 +212,12 @@ def ablate(
     for name, (argument, off, on) in {"hard_queries": ("hard_weight", 1.0, hard_weight), **OBJECTIVES}.items():
         group, value = ("with", on) if fitting[argument] == off else ("without", off)
         settings[group, name] = attention | {argument: value}
-    settings["reference", "retrieval"] = tabr
+    settings["reference", "tabr"] = tabr
     for name, part in TABR_PARTS.items():
-        settings["retrieval", f"retrieval without {name}"] = tabr | {"parts": {**full, part: False}}
-    settings["retrieval", "retrieval with value projection"] = tabr | {"parts": {**full, "value": True}}
+        settings["tabr", f"tabr without {name}"] = tabr | {"parts": {**full, part: False}}
+    settings["tabr", "tabr with value projection"] = tabr | {"parts": {**full, "value": True}}
     group, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
-    settings["retrieval", f"retrieval {group} dropout"] = tabr | {"parts": {**full, "dropout": value}}
+    settings["tabr", f"tabr {group} dropout"] = tabr | {"parts": {**full, "dropout": value}}
     on_main = {key for key, setting in settings.items() if learns_space(setting["kind"], setting["parts"])}
     if len(spaces) > 1:
         settings["reference", ONE_SPACE] = settings["full", "full"]
@@ -255,7 +255,7 @@ def ablate(
                     pairs.add((larger, smaller))
                 elif smaller == "full":  # fitted on the same rows
                     pairs.add((larger, ONE_SPACE))
-            references[name] = {"alone": "distance", "retrieval": "retrieval"}.get(group, default)
+            references[name] = {"alone": "distance", "tabr": "tabr"}.get(group, default)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         against = [(name, reference) for name, reference in references.items() if name != reference]
         intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, metric_names=TESTED)

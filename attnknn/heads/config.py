@@ -48,7 +48,8 @@ class Parts(Block):
 
 
 class TrainAttention(Block):
-    kind: Literal["attention", "tabr"] = "attention"  # tabr: a network on the neighbours' values
+    # tabr: a network on the neighbours' values; of parts it reads hidden, dropout and value
+    kind: Literal["attention", "tabr"] = "attention"
     epochs: Count = 200
     batch_size: Count = 256
     lr: Positive = 0.01

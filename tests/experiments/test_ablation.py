@@ -157,17 +157,17 @@ def table(spaces: list[EmbeddingSpace]) -> Table:
 def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
     groups = variants(FITTING["parts"])
     named = {part if group in ("full", "reference") else f"{group} {part}": group for group, part in groups}
-    named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
+    named |= dict.fromkeys(("tabr", "distance", "distance_vector", "prototypes"), "reference")
     named |= {f"with {name}": "with" for name in ("hard_queries", *OBJECTIVES)} | {ONE_SPACE: "reference"}
-    named |= {f"retrieval without {name}": "retrieval" for name in (*TABR_PARTS, "dropout")}
-    named["retrieval with value projection"] = "retrieval"
+    named |= {f"tabr without {name}": "tabr" for name in (*TABR_PARTS, "dropout")}
+    named["tabr with value projection"] = "tabr"
     assert set(table) == {(name, metric) for name in named for metric in TESTED}
     columns = "variant group metric fit validation value reference difference low high p trained"
     for (name, _), row in table.items():
         assert " ".join(row) == columns
         assert row["group"] == named[name]
-        one_space = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
-        by_group = {"alone": "distance", "retrieval": "retrieval"}
+        one_space = name in ("with l2", "with dot", "with move_prototypes", "historic", "tabr")
+        by_group = {"alone": "distance", "tabr": "tabr"}
         assert row["reference"] == by_group.get(named[name], ONE_SPACE if one_space else "full")
     for (_, metric), row in table.items():
         expected = row["value"] - table[row["reference"], metric]["value"]
@@ -191,9 +191,9 @@ def test_validation_is_the_nll_on_val_rows(spaces: list[EmbeddingSpace], spied: 
 
 def test_variants_differ_from_their_reference_and_not_from_themselves(table: Table) -> None:
     same = [name for (name, metric), row in table.items() if metric == "nll" and not row["difference"]]
-    retrieval = {name for name in same if name.startswith("retrieval without")}
-    assert len(retrieval) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
-    assert [name for name in same if name not in retrieval] == ["full"]
+    tabr = {name for name in same if name.startswith("tabr without")}
+    assert len(tabr) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
+    assert [name for name in same if name not in tabr] == ["full"]
     for metric in TESTED:
         row = table["full", metric]
         assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
@@ -255,11 +255,11 @@ def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: lis
     assert sorted(weights) == [1.0] * (len(weights) - 1) + [3.0], "one variant weights hard queries"
 
 
-def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(spaces: list[EmbeddingSpace]) -> None:
+def test_the_variants_of_a_configured_tabr_are_those_of_attention(spaces: list[EmbeddingSpace]) -> None:
     kinds = [settings["kind"] for _, settings, *_ in recorded(spaces, kind="tabr", epochs=0)[1]]
-    retrieval = 1 + len(TABR_PARTS) + 2  # full, without each part, with a value projection, and with dropout
-    assert kinds.count("tabr") == retrieval
-    assert len(kinds) == len(variants(FITTING["parts"])) + 1 + len(OBJECTIVES) + retrieval + 1, "and without folds"
+    tabr = 1 + len(TABR_PARTS) + 2  # full, without each part, with a value projection, and with dropout
+    assert kinds.count("tabr") == tabr
+    assert len(kinds) == len(variants(FITTING["parts"])) + 1 + len(OBJECTIVES) + tabr + 1, "and without folds"
 
 
 def test_fault_4_test_labels_change_no_fit(spaces: list[EmbeddingSpace]) -> None:

@@ -124,6 +124,7 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("train_attention.parts.similarity", "l2", "iris.train_embedder.folds: 5 embeds rows … similarity: bank"),
         ("train_attention.kind", "tabr", "iris.train_embedder.folds: 5 embeds rows … take kind: attention"),
         ("train_embedder.encoder", "mixer", "train_embedder.encoder: 'mixer' given … 'convnet' … 'resnet50'"),
+        ("train_embedder.vit", {"heads": 5}, "train_embedder.vit: heads: 5 do not divide width 192"),
         ("train_embedder.losses", LOSSES | {"entropy": 0.1, "calibration": 1.0}, "losses … weight above 0"),
         ("iris.train_embedder.representation", "self_supervised", "self_supervised is of images, encoder: mlp of"),
         ("iris.train_embedder.representation", "pretrained", "iris.train_embedder … take trained, raw or pca"),

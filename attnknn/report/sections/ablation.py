@@ -26,7 +26,7 @@ GROUPS = {
     "without": ("Without one part", "#0072b2"),
     "with": ("With one part more", "#56b4e9"),
     "alone": ("One part alone", "#009e73"),
-    "retrieval": ("Retrieval head, one part changed", "#cc79a7"),
+    "tabr": ("TabR, one part changed", "#cc79a7"),
     "reference": ("For reference", "#7f7f7f"),
 }
 SCORES = ("accuracy", "nll", "ece")
