@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from attnknn.core.device import has_bf16
+
 
 class Optimiser(ABC):
     """Base class with parameter groups and a state dict, as `torch.optim.Optimizer`.
@@ -174,21 +176,34 @@ class StackedMuon(Optimiser):
     @torch.no_grad()
     def step(self) -> None:
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = {}
-            for matrix in group["params"]:
-                if matrix.grad is not None:
-                    by_shape.setdefault(matrix.shape, []).append(matrix)
-            for shape, matrices in by_shape.items():
-                gradients = []
-                for matrix in matrices:
-                    state = self.state.setdefault(matrix, {"momentum_buffer": torch.zeros_like(matrix)})
-                    mean, grad = state["momentum_buffer"], matrix.grad
-                    assert grad is not None
-                    mean.lerp_(grad, 1 - group["momentum"])
-                    gradients.append(grad.lerp(mean, group["momentum"]))
-                updates = orthogonalise(torch.stack(gradients), group["steps"])
-                for matrix, update in zip(matrices, updates, strict=True):
-                    matrix.sub_(update, alpha=group["lr"] * 0.2 * max(shape) ** 0.5)
+            factor = 0.2 * group["lr"]
+            rates = {p.shape: factor * max(p.shape) ** 0.5 for p in group["params"]}
+            _update_stacked(group["params"], self.state, group["momentum"], group["steps"], rates)
+
+
+def _update_stacked(
+    params: Iterable[Tensor],
+    state: dict[Tensor, dict[str, Tensor]],
+    momentum: float,
+    steps: int,
+    rates: Mapping[torch.Size, float],
+) -> None:
+    """Muon's update of the matrices that have a gradient, with a learning rate for each shape."""
+    by_shape: dict[torch.Size, list[Tensor]] = {}
+    for matrix in params:
+        if matrix.grad is not None:
+            by_shape.setdefault(matrix.shape, []).append(matrix)
+    for shape, matrices in by_shape.items():
+        gradients = []
+        for matrix in matrices:
+            own = state.setdefault(matrix, {})
+            mean, grad = own.setdefault("momentum_buffer", torch.zeros_like(matrix)), matrix.grad
+            assert grad is not None
+            mean.lerp_(grad, 1 - momentum)
+            gradients.append(grad.lerp(mean, momentum))
+        updates = orthogonalise(torch.stack(gradients), steps)
+        for matrix, update in zip(matrices, updates, strict=True):
+            matrix.sub_(update, alpha=rates[shape])
 
 
 class MovingAverage:
@@ -232,7 +247,8 @@ def learning_rate(
 class FilterMuon(torch.optim.Muon):
     """Muon on filter matrices (O, I·9), each rescaled to norm √O before a step.
 
-    Under batch norm a filter's norm affects only the effective learning rate, which a growing norm would lower.
+    Under batch norm a filter's norm affects only the effective learning rate, which a growing norm would lower. torch's
+    class computes in bfloat16; where that is only emulated, the same steps are computed in float32.
     """
 
     @torch.no_grad()
@@ -240,4 +256,9 @@ class FilterMuon(torch.optim.Muon):
         for group in self.param_groups:
             for matrix in group["params"]:
                 matrix.mul_(len(matrix) ** 0.5 / matrix.norm())
-        super().step(closure)
+        if has_bf16(str(self.param_groups[0]["params"][0].device)):
+            super().step(closure)
+            return
+        for group in self.param_groups:
+            rates = {p.shape: group["lr"] * max(1.0, p.shape[0] / p.shape[1]) ** 0.5 for p in group["params"]}
+            _update_stacked(group["params"], self.state, group["momentum"], group["ns_steps"], rates)

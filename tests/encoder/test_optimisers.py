@@ -14,6 +14,7 @@ from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.optimisers import optimisers
+from attnknn.nn import optim
 from attnknn.nn.optim import FilterMuon, learning_rate
 
 
@@ -75,3 +76,25 @@ def test_a_step_of_muon_is_nearly_orthogonal_and_the_filters_keep_their_norm() -
     assert uneven[-1] < 0.05 * uneven[0]
     assert 0.3 < values.min() <= values.max() < 1.6
     assert functional.cosine_similarity(update.flatten(), gradient.flatten(), 0) > 0.3
+
+
+def test_muon_in_float32_takes_the_steps_of_torchs_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a processor without bfloat16 computes: wide and tall filters, their momentum, no gradient, no step."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(7, 45), (7, 45), (30, 9), (5, 5)]
+    results = []
+    for native in (False, True):
+        monkeypatch.setattr(optim, "has_bf16", lambda device, native=native: native)
+        matrices = [nn.Parameter(torch.randn(shape, generator=generator.manual_seed(4))) for shape in shapes]
+        optimiser = FilterMuon(matrices, lr=0.1, momentum=0.6, weight_decay=0.0, ns_steps=3)
+        for _ in range(3):
+            for matrix in matrices[:-1]:
+                matrix.grad = torch.randn(matrix.shape, generator=generator)
+            optimiser.step()
+        results.append((matrices, [optimiser.state[matrix]["momentum_buffer"] for matrix in matrices[:-1]]))
+    (ours, means), (theirs, their_means) = results
+    torch.testing.assert_close(means, their_means, rtol=0, atol=1e-6)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=5e-3)
+    start = torch.randn(7, 45, generator=generator.manual_seed(4))
+    assert (ours[0] - start * 7**0.5 / start.norm()).abs().max() > 0.05, "ten times what the dtypes differ by"
