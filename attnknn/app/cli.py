@@ -33,15 +33,11 @@ def _option(setting: re.Match[str]) -> str:
 class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
-            try:
-                return super().invoke(ctx)
-            finally:
-                if sys.stdout is not None:
-                    sys.stdout.flush()  # Python would flush it at exit, where an error can no longer be reported
+            return super().invoke(ctx)
         except Exception as error:
             if sys.stdout and isinstance(error, OSError) and error.filename is None and is_disk_full(error):
                 error.filename = "standard output"  # files are named where they are written
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at exit
             reason = one_line(error)
             if reason is None:
                 raise
