@@ -27,5 +27,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the pipeline, whose file takes longest: the workers end together."""
-    items.sort(key=lambda item: item.path.name != "test_pipeline.py")
+    """First the pipeline, whose files take longest: the workers end together."""
+    items.sort(key=lambda item: item.path.parent.name != "pipeline")
