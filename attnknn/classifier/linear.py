@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import log_softmax, logsumexp
 
 from attnknn.core.artifacts import BANK, FIT, VAL
+from attnknn.core.device import thread_pools
 from attnknn.evaluation.calibration import given_log_probs
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.linear_probe import forward_regression
@@ -54,7 +55,6 @@ def fit_linear(
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits
 
     z, (present, numbers) = np.asarray(z, dtype=np.float64), np.unique(y, return_inverse=True)
     if len(present) < n_classes:
@@ -78,7 +78,7 @@ def fit_linear(
         model.coef_, model.intercept_ = start.coef, start.intercept
         if n_classes == 2:
             model.coef_, model.intercept_ = (np.diff(a, axis=0) for a in (start.coef, start.intercept))
-    with warnings.catch_warnings(), threadpool_limits(1):  # each step is small, and waiting threads spin
+    with warnings.catch_warnings(), thread_pools().limit(limits=1):  # each step is small, and waiting threads spin
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(z, y, weight)
     coef, intercept = model.coef_, np.asarray(model.intercept_)

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 _ITERATIONS = 20
 
@@ -29,6 +27,9 @@ def representative_rows(
     The k-means of a class starts from k of its rows at random; where two centres have the same nearest row, another row
     is drawn.
     """
+    from sklearn.cluster import KMeans  # a slow import
+    from sklearn.exceptions import ConvergenceWarning
+
     rng, kept = np.random.default_rng(seed), []
     for number, k in enumerate(rows_by_class(np.bincount(y), n).tolist()):
         rows = rng.permutation(np.flatnonzero(y == number))

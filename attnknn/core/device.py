@@ -5,9 +5,11 @@ import importlib.util
 import os
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock, local
 from typing import Any
 
@@ -49,6 +51,16 @@ def use_device(device: str, threads: int) -> str:
     return device
 
 
+def thread_pools() -> ThreadpoolController:
+    """Those of all loaded libraries. To find them takes longer than a small fit, so once until a module is imported."""
+    return _thread_pools(len(sys.modules))
+
+
+@cache
+def _thread_pools(modules: int) -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 @contextmanager
 def limit_threads(count: int | None) -> Iterator[None]:
     """Give BLAS, OpenMP and torch this many threads within the block; None changes nothing.
@@ -60,7 +72,7 @@ def limit_threads(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
-    pools = ThreadpoolController()
+    pools = thread_pools()
     with torch_threads(count), pools.select(user_api="openmp").limit(limits=count):
         with _lock:
             if not _blas_blocks:

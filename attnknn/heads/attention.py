@@ -35,6 +35,12 @@ def label_shares(labels: Tensor, n_classes: int) -> Float[Tensor, "B K"]:
     return share.masked_fill(~present, 1.0)
 
 
+def log_ranks(sims: Tensor) -> Float[Tensor, "B K"]:
+    """Logarithm of each neighbour's rank, from 0 for the nearest to 1 for the last of K."""
+    ranks = sims.argsort(dim=1, descending=True, stable=True).argsort(1) + 1
+    return ranks.to(sims).log() / math.log(max(sims.shape[1], 2))
+
+
 class Attention(nn.Module):
     """Softmax attention over neighbours and null neighbours; at initialisation equal to `Distance` with k = K.
 
@@ -210,15 +216,10 @@ class Attention(nn.Module):
         nearest = n.sims.amax(1, keepdim=True)
         sims = torch.where(present, n.sims, nearest) / self.sim_scale  # (B, K)
         log_prior = n.shares.log() - n.shares.log().mean()
-
-        def rank() -> Float[Tensor, "B K"]:
-            ranks = n.sims.argsort(dim=1, descending=True, stable=True).argsort(1) + 1
-            return ranks.to(sims).log() / math.log(max(sims.shape[1], 2))
-
         compute = {
             "distance": lambda: sims,
             "gap": lambda: sims - nearest / self.sim_scale,
-            "rank": rank,
+            "rank": lambda: log_ranks(n.sims),
             "label_share": lambda: log_share,
             "agreement": lambda: n.require("agreement"),
             "density": lambda: n.require("density") / self.sim_scale,

@@ -128,10 +128,14 @@ def tune_distance(
     """
     s, (right, shares) = torch.from_numpy(sims), _of_given(labels, y, shares, transition)
     scale, sample_weight = similarity_scale(sims), None if weight is None else weight.double()
-
-    def nll_by_prior(k: int, temperature: float) -> np.ndarray:
-        return _nll_by_prior(distance_weights(s, k, temperature, 0.0)[0], right, shares[y], priors, sample_weight)
-
-    nll = np.array([[nll_by_prior(k, t * scale) for t in temperatures] for k in ks])
+    nll = np.array(
+        [
+            [
+                _nll_by_prior(distance_weights(s, k, t * scale, 0.0)[0], right, shares[y], priors, sample_weight)
+                for t in temperatures
+            ]
+            for k in ks
+        ]
+    )
     h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[h], "temperature": temperatures[i] * scale, "prior": priors[j]}

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from attnknn.core.artifacts import BANK, VAL, Embeddings
+from attnknn.core.device import thread_pools
 
 _CS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties, of rows with a root mean square norm of 1
 _SOLVER = {"maxiter": 200, "ftol": 1e-6}
@@ -50,7 +51,6 @@ def forward_regression(
         likelihood: (N, C) P(label of the row | class c); with a transition matrix T (C, C), T[:, y].T.
     """
     from scipy.optimize import minimize
-    from threadpoolctl import threadpool_limits
 
     rows, scale = (
         torch.from_numpy(np.asarray(z, dtype=np.float32)),
@@ -74,7 +74,7 @@ def forward_regression(
         gradient = np.column_stack([(residual.T @ rows).numpy() + w[:, :-1], residual.sum(0).numpy()])
         return 0.5 * float((w[:, :-1] ** 2).sum()) - float((scale * log_given).double().sum()), gradient.ravel()
 
-    with threadpool_limits(1):  # each step is small, and waiting threads spin
+    with thread_pools().limit(limits=1):  # each step is small, and waiting threads spin
         solution = minimize(loss_and_gradient, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=_SOLVER)
     return solution.x.reshape(shape)[:, :-1], solution.x.reshape(shape)[:, -1]
 
