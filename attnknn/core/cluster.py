@@ -20,7 +20,8 @@ def run_tasks(call: Callable[[T], R], tasks: Sequence[T], cluster: str | None, n
 
     Args:
         cluster: address of a Ray cluster whose machines have this library and see the same files, `auto` for the one
-            that this machine belongs to, or None for this process.
+            that this machine belongs to, or None for this process. A connection that this process has open is used,
+            and left open.
         name: shown in the progress bar.
     """
     results = map(call, tasks) if cluster is None else _on_cluster(call, tasks, cluster)
@@ -34,10 +35,12 @@ def _on_cluster(call: Callable[[T], R], tasks: Sequence[T], address: str) -> Ite
     except ImportError:
         raise InputError("cluster: ray is not installed; run `pip install attnknn[cluster]`") from None
     host, _, port = address.rpartition("://")[2].rpartition(":")
+    own = not ray.is_initialized()
     try:
-        if host:  # ray would wait for minutes
+        if host and own:  # ray would wait for minutes
             socket.create_connection((host, int(port)), timeout=5).close()
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        if own:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0][:200]
         raise InputError(f"cluster: no Ray cluster at {address} ({reason}); see `ray start --help`") from None
@@ -56,4 +59,5 @@ def _on_cluster(call: Callable[[T], R], tasks: Sequence[T], address: str) -> Ite
                 raise error.cause from None
             running += [remote.remote(task) for task in islice(waiting, 1)]
     finally:
-        ray.shutdown()
+        if own:
+            ray.shutdown()

@@ -43,6 +43,17 @@ def cluster() -> Iterator[Any]:
     cluster.shutdown()
 
 
+@pytest.fixture(scope="module")
+def connected(cluster: Any) -> Iterator[Any]:
+    """The cluster, with a connection of this process, as a script has that uses Ray itself; it stays open."""
+    import ray
+
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
+    assert ray.is_initialized()
+    ray.shutdown()
+
+
 def test_a_cluster_gives_the_same_files(cluster: Any, folder: Path, tmp_path: Path) -> None:
     for name, flags in (("here", ()), ("there", ("--cluster", cluster.address))):
         succeeded(*embed(folder, folder / "images"), "-o", tmp_path / name, *flags)
@@ -55,29 +66,29 @@ def test_a_cluster_gives_the_same_files(cluster: Any, folder: Path, tmp_path: Pa
     assert "0.png" in line
 
 
-def test_embeddings_of_a_split_and_neighbours_are_those_of_one_process(cluster: Any, tmp_path: Path) -> None:
+def test_embeddings_of_a_split_and_neighbours_are_those_of_one_process(connected: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), [2500, 500, 500, 700])
     x = rng.integers(0, 255, (len(part), 1, 8, 8), dtype=np.uint8)
     split, encoder = Split(x, rng.integers(0, 2, len(part)), part, ("a", "b")), picture_encoder()
-    one, shared = embed_split(encoder, split), embed_split(encoder, split, cluster=cluster.address)
+    one, shared = embed_split(encoder, split), embed_split(encoder, split, cluster=connected.address)
     np.testing.assert_array_equal(shared.z, one.z)
     np.testing.assert_array_equal(shared.logits, one.logits)  # type: ignore[arg-type]
     options = {"metric": "l2", "ivf_nlist": 20, "ivf_nprobe": 3}
     bank = store(tmp_path / "bank", *bank_rows(one), "lance", **options)
-    neighbours, of_cluster = (search(bank, one, 9, cluster=address) for address in (None, cluster.address))
+    neighbours, of_cluster = (search(bank, one, 9, cluster=address) for address in (None, connected.address))
     np.testing.assert_array_equal(of_cluster.ids, neighbours.ids)
     np.testing.assert_array_equal(of_cluster.sims, neighbours.sims)
 
 
 def test_neighbour_statistics_are_those_of_one_process(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_memory, "_PART", 500)
     X, y = make_blobs(3000, 5, random_state=0)
     models = [
         AttnKNNClassifier(storage=str(tmp_path / name), cluster=address, random_state=0, max_iter=3).fit(X, y)
-        for name, address in (("one", None), ("shared", cluster.address))
+        for name, address in (("one", None), ("shared", connected.address))
     ]
     one, shared = (model.memory_.bank.take(np.arange(3000), ["agreement", "density"]) for model in models)
     for name, values in one.items():
@@ -87,7 +98,7 @@ def test_neighbour_statistics_are_those_of_one_process(
     np.testing.assert_array_equal(models[0].predict_proba(X[:50]), models[1].predict_proba(X[:50]))
 
 
-def test_a_killed_machine_loses_no_task(cluster: Any, tmp_path: Path) -> None:
+def test_a_killed_machine_loses_no_task(connected: Any, tmp_path: Path) -> None:
     z = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)
     bank = store(tmp_path / "bank", z, np.arange(400), "lance", metric="l2", ivf_nlist=4, ivf_nprobe=4)
 
@@ -96,9 +107,9 @@ def test_a_killed_machine_loses_no_task(cluster: Any, tmp_path: Path) -> None:
         return start, bank.search(z[start : start + 10], 5)[0]
 
     results = {}
-    for start, ids in run_tasks(slow_search, range(0, 400, 10), cluster.address, "search"):
+    for start, ids in run_tasks(slow_search, range(0, 400, 10), connected.address, "search"):
         results[start] = ids
         if len(results) == 6:
-            cluster.remove_node(cluster.own_nodes.pop(), allow_graceful=False)
+            connected.remove_node(connected.own_nodes.pop(), allow_graceful=False)
     ids = np.concatenate([results[start] for start in range(0, 400, 10)])
     np.testing.assert_array_equal(ids, build(z, np.arange(400)).search(z, 5)[0])
