@@ -18,7 +18,7 @@ from attnknn.evaluation.metrics import scores
 from attnknn.experiments.profile import milliseconds, recall
 from attnknn.heads.classify import classify_part
 from attnknn.heads.config import Parts, TrainAttention
-from attnknn.heads.fit import fit_head
+from attnknn.heads.fit import fit_head, kept_start
 from attnknn.index.bank import build
 from attnknn.neighbours.space import EmbeddingSpace
 from benchmarks.synthetic import clusters
@@ -64,7 +64,7 @@ def measure(
             for hierarchical in (False, True):
                 parts = Parts(features=[], hierarchical=hierarchical)
                 settings = TrainAttention(parts=parts).model_dump() | {"k_train": k, **_GRIDS, "seed": 0}
-                head, _ = fit_head([space], **settings)
+                head, history = fit_head([space], **settings)
                 head_ms = np.median(
                     [milliseconds(partial(classify_part, head, [space], TEST, k)) for _ in range(repeats)]
                 )
@@ -77,6 +77,7 @@ def measure(
                         "lists": len(centroids),
                         "search": name,
                         "head": "hierarchical" if hierarchical else "flat",
+                        "trained": "kept its start" if kept_start(history) else "yes",
                         "recall": recall(sims, truth, k),
                         "accuracy": on_test["accuracy"],
                         "nll": on_test["nll"],

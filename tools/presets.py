@@ -35,6 +35,7 @@ OTHERS = {
     "attention_ensemble": ("ensemble", "variant=k_ensemble; method=attention"),
 }
 EXPERIMENTS = {"experiment1": "1–3", "experiment2": "1–3", "experiment3": "1–3"}  # as the study names them
+GAP = "A gap to the network"  # a conclusion that only trained networks can bear on
 HEAD = """# The study's experiments, scaled down
 
 `experiment1` to `experiment6` of `presets/`, each run within 20 minutes on two cores, and the numbers that the study
@@ -53,8 +54,11 @@ without them; kNN may use at most the experiment's k, as attention does. One see
 The scores are of methods without calibration; the conclusions compare attention and the best kNN each with the
 calibration that validation rows choose, and take an interval with p ≥ .01 as one that holds 0. The prototypes of
 experiments 5 and 6 score the query; the study compared each neighbour with that of its class, which is the feature
-`class_similarity` here. Two conclusions are not judged, since the stages `ablation` and `profile` do not run: that a
-learned temperature improves calibration, and that attention adds less than 1 ms a query.
+`class_similarity` here. Three conclusions are not judged: that a learned temperature improves calibration and that
+attention adds less than 1 ms a query, since the stages `ablation` and `profile` do not run, and that a gap to the
+network is fundamental, since no network is near trained. For 98 % of the accuracy under wrong labels the intervals are
+unpaired and, with so few test rows, too wide for a verdict. Experiment 6 is experiment 5 with seed 43; the others have
+seed 42. Where kNN is far less accurate than the network, the encoder hardly learned: that column is no evidence.
 """
 
 
@@ -126,7 +130,7 @@ def tables(runs: dict[str, Run], minutes: dict[str, float]) -> list[Table]:
         sizes.append([preset, fixed(minutes[preset], 1), *map(str, numbers), fixed(best["val_accuracy"], 3), trained])
     head = ["experiment", "minutes", "bank rows", "test rows", "epochs", "batch", "encoder, val kNN", "head trained"]
     verdicts = {preset: {str(row[0]): row[1] for row in historic([run]).tables[0].rows} for preset, run in runs.items()}
-    claims = dict.fromkeys(claim for own in verdicts.values() for claim in own)
+    claims = dict.fromkeys(claim for own in verdicts.values() for claim in own if not claim.startswith(GAP))
     judged = [[claim, *(own.get(claim, "") for own in verdicts.values())] for claim in claims]
     shown = [METRICS[m] for m in SHOWN]
     return [

@@ -54,6 +54,7 @@ OBJECTIVES = {
 DROPOUT = 0.2
 # Parts of `TabR`, by argument.
 TABR_PARTS = {"shared key": "key", "label embedding": "label_embedding", "value correction": "correction"}
+TABR_VALUE = "tabr with value projection"
 ONE_SPACE = "full, without folds"
 REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
 _SWITCHES = ("label_bias", "prototypes", "hierarchical", "class_correction", "learned_prior")
@@ -121,6 +122,10 @@ def nested_pairs(group: str, name: str, features: Sequence[str]) -> list[tuple[s
     """
     if name in _NOT_NESTED:
         return []
+    if group == "tabr" and name.endswith(tuple(TABR_PARTS)):
+        return [("tabr", name), (TABR_VALUE, name)]
+    if name == TABR_VALUE:
+        return [(name, "tabr")]
     if group == "with":
         return [(f"with {name}", "full")]
     if group == "without":
@@ -215,7 +220,7 @@ def ablate(
     settings["reference", "tabr"] = tabr
     for name, part in TABR_PARTS.items():
         settings["tabr", f"tabr without {name}"] = tabr | {"parts": {**full, part: False}}
-    settings["tabr", "tabr with value projection"] = tabr | {"parts": {**full, "value": True}}
+    settings["tabr", TABR_VALUE] = tabr | {"parts": {**full, "value": True}}
     group, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
     settings["tabr", f"tabr {group} dropout"] = tabr | {"parts": {**full, "dropout": value}}
     on_main = {key for key, setting in settings.items() if learns_space(setting["kind"], setting["parts"])}
@@ -251,7 +256,7 @@ def ablate(
             alone = (group, part) in on_main and len(spaces) > 1
             default = ONE_SPACE if alone and name != ONE_SPACE else "full"
             for larger, smaller in nested_pairs(group, part, full["features"]):
-                if not alone:
+                if not alone or group == "tabr":  # all on the main space
                     pairs.add((larger, smaller))
                 elif smaller == "full":  # fitted on the same rows
                     pairs.add((larger, ONE_SPACE))

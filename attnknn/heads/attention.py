@@ -64,7 +64,7 @@ class Attention(nn.Module):
     * linear: g·ℓ_y + d_y − log share_y likewise, with ℓ the logits of the encoder's linear head and g = 1 at
       initialisation. The null neighbours then vote for that head's classes, and neighbours correct it:
       p_c ∝ exp(g·ℓ_c + d_c)·(weight of null neighbours + vote_c/share_c).
-    * hierarchical: coarse attention chooses regions of the bank (k-means clusters), fine attention neighbours in them:
+    * hierarchical: coarse attention weights regions of the bank (k-means clusters), fine attention neighbours in them:
       aᵢ + g·s_r/τ + (m − 1)·logΣ_{j in r} exp aⱼ, with s_r the similarity of the query to the centroid of i's region r,
       whose neighbours so share a weight ∝ exp(g·s_r/τ)·(Σ_{j in r} exp aⱼ)^m. At initialisation g = 0 and m = 1.
     * class_correction: −η·log share_y, for neighbours only, which corrects votes for the class shares of the bank.

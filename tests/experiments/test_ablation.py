@@ -20,6 +20,7 @@ from attnknn.experiments.ablation import (
     OBJECTIVES,
     ONE_SPACE,
     TABR_PARTS,
+    TABR_VALUE,
     TRAINED,
     ablate,
     nested_pairs,
@@ -234,6 +235,17 @@ def test_fault_17_a_head_worse_than_one_it_contains_did_not_train() -> None:
     assert states(full=True) == expected | {"full": KEPT_START}
     nll["without gap"] = [(0.25, 0.40), (0.25, 0.42)]
     assert states() == expected | {"full": NOT_TRAINED}
+
+
+def test_fault_17_a_tabr_worse_than_one_with_a_part_less_did_not_train() -> None:
+    nll = {"tabr": 0.3, "tabr without shared key": 0.4, "tabr without label embedding": 0.4, TABR_VALUE: 0.35}
+    pairs = [pair for name in (*nll, "tabr with dropout") for pair in nested_pairs("tabr", name, [])]
+    assert len(pairs) == 5
+    for smaller, state in ((0.4, TRAINED), (0.2, NOT_TRAINED)):
+        nll["tabr without label embedding"] = smaller
+        rows = [{"variant": v, "repeat": 0, "metric": "nll", "fit": x, "validation": 0.3} for v, x in nll.items()]
+        states = training_states(rows, {}, pairs)
+        assert states == dict.fromkeys(nll, TRAINED) | {"tabr": state, TABR_VALUE: NOT_TRAINED}
 
 
 def test_references_are_fitted_once_and_heads_anew_in_each_repeat(table: Table, spied: Any) -> None:

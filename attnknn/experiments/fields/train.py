@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def train_variant(
     threads: int,
     resume: Path,
     start: Path | None = None,
+    track: Callable[[str, int], AbstractContextManager[Callable[[Row], None]]] = epoch_progress,
 ) -> tuple[Field, dict[str, Any]]:
     """Train one variant of `variants.VARIANTS` on the images of the bank.
 
@@ -55,6 +57,7 @@ def train_variant(
         settings: the block `train_field` of params.yaml.
         resume: checkpoint; see `train_field`.
         start: folder of a field to fine-tune, by `settings["finetune"]`; None trains from scratch.
+        track: a context manager (name, epochs) whose function is called with the row of each epoch.
 
     Returns:
         The field, and its summary: size, share, least, bf16 and history.
@@ -75,7 +78,7 @@ def train_variant(
     loop["contrast_weight"] = settings["contrast_weight"] if variant.endswith("_nce") else 0.0
     loop["sampler"] = "full" if variant.startswith("full") else settings["sampler"]
     images = split.x[split.rows(BANK)], split.x[split.rows(VAL)]
-    with epoch_progress(f"field {variant} {seed}", loop["epochs"]) as show:
+    with track(f"field {variant} {seed}", loop["epochs"]) as show:
         history = train_field(field, *images, **loop, seed=seed, device=device, resume=resume, progress=show)
     context = {"share": settings["share"], "least": size["least"]}
     return field, {"size": settings["size"], **context, "bf16": size["bf16"], "history": history}
