@@ -80,7 +80,9 @@ def measure(
                         "lists": len(centroids),
                         "search": name,
                         "head": "hierarchical" if hierarchical else "flat",
-                        "g, m": f"{coarse.region_gain:+.3f}, {coarse.region_mass:.3f}" if hierarchical else "",
+                        "g, m": f"{float(coarse.region_gain):+.3f}, {float(coarse.region_mass):.3f}"
+                        if hierarchical
+                        else "",
                         "recall": recall(sims, truth, k),
                         "accuracy": on_test["accuracy"],
                         "nll": on_test["nll"],
