@@ -34,16 +34,16 @@ def _on_cluster(call: Callable[[T], R], tasks: Sequence[T], address: str) -> Ite
         from ray.exceptions import RayTaskError
     except ImportError:
         raise InputError("cluster: ray is not installed; run `pip install attnknn[cluster]`") from None
-    host, _, port = address.rpartition("://")[2].rpartition(":")
     own = not ray.is_initialized()
-    try:
-        if host and own:  # ray would wait for minutes
-            socket.create_connection((host, int(port)), timeout=5).close()
-        if own:
+    if own:
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        try:
+            if host:  # ray would wait for minutes
+                socket.create_connection((host, int(port)), timeout=5).close()
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise InputError(f"cluster: no Ray cluster at {address} ({reason}); see `ray start --help`") from None
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise InputError(f"cluster: no Ray cluster at {address} ({reason}); see `ray start --help`") from None
     try:
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(cores > 0, f"cluster: the cluster at {address} has no CPU free for tasks")
