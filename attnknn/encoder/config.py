@@ -100,6 +100,8 @@ class TrainEmbedder(Block):
     widths: list[Count] = [64, 256, 256]  # of the convnet's groups or the MLP's layers; [] is an MLP without layers
     depth: Count = 2  # convolutions in each group
     vit: Vit = Vit()
+    # train the plain network apart, from another seed, where the encoder is one too
+    separate_network: bool = False
     embed_dim: Whole = 0  # of the projection; 0 takes the backbone's features, and 64 principal components
     dropout: Rate = 0.0  # in the MLP and the projection
     numeric: Numeric = Numeric()

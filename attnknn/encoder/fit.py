@@ -204,17 +204,20 @@ def fit_plain_classifier(
     embeddings: Embeddings,
     best: Row,
 ) -> tuple[Embeddings, list[Row]]:
-    """Train the same backbone as a plain classifier, unless the encoder is one.
+    """Train the same backbone as a plain classifier, unless the encoder is one and `separate_network` is off.
+
+    One that is trained beside an encoder with the same settings starts from another seed.
 
     Args:
         embeddings, best: of the encoder with these settings, and the row of its best epoch.
     """
-    if settings.model_copy(update={"folds": 0}) == classifier_settings(settings):
+    same = settings.model_copy(update={"folds": 0}) == classifier_settings(settings)
+    if same and not settings.separate_network:
         assert embeddings.logits is not None, "trained by cross-entropy"
         rows = embeddings.rows(VAL)
         accuracy, nll = linear_score(np.asarray(embeddings.logits)[rows], np.asarray(embeddings.y)[rows])
         return embeddings, [best | {"val_accuracy": accuracy, "val_nll": nll}]
-    return fit_and_embed(split, settings, seed, device, label, classifier=True, checkpoint=checkpoint)
+    return fit_and_embed(split, settings, seed + same, device, label, classifier=True, checkpoint=checkpoint)
 
 
 def best_classifier(split: Split, choices: Sequence[TrainEmbedder], seed: int, device: str, label: str) -> Embeddings:

@@ -108,6 +108,8 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
         if similarity != full["similarity"]:
             add("with", similarity, full, similarity=similarity, heads=1)
         add("alone", similarity, nothing, similarity=similarity)
+    if full["refine_keys"]:
+        add("without", "refine_keys", full, refine_keys=False)
     add("alone", "refine_keys", nothing, similarity="l2", refine_keys=True)
     add("alone", "temperature", nothing)
     add("reference", "historic", {**nothing, **HISTORIC})

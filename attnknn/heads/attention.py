@@ -44,8 +44,8 @@ def log_ranks(sims: Tensor) -> Float[Tensor, "B K"]:
 class Attention(nn.Module):
     """Softmax attention over neighbours and null neighbours; at initialisation equal to `Distance` with k = K.
 
-        aᵢₕ = similarityᵢₕ/τₕ + log weightᵢ + biasᵢ                             (neighbour i, head h)
-        n_ch = logΣⱼ weightⱼ·exp(similarityⱼₕ/τₕ) + logit ε + slope·maxⱼ simⱼ/u + log share_c + bias_c   (null one c)
+        sᵢₕ = similarityᵢₕ/τₕ + log weightᵢ                                      (neighbour i, head h)
+        aᵢₕ = sᵢₕ + biasᵢ,     n_ch = logΣⱼ exp sⱼₕ + logit ε + slope·maxⱼ simⱼ/u + log share_c + bias_c   (null one c)
         w = mean over h of softmax([a₁ₕ … a_Kₕ, n₁ₕ … n_Cₕ]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
 
     Each term of the bias is optional, and 0 at initialisation:
@@ -65,8 +65,9 @@ class Attention(nn.Module):
       initialisation. The null neighbours then vote for that head's classes, and neighbours correct it:
       p_c ∝ exp(g·ℓ_c + d_c)·(weight of null neighbours + vote_c/share_c).
     * hierarchical: coarse attention weights regions of the bank (k-means clusters), fine attention neighbours in them:
-      aᵢ + g·s_r/τ + (m − 1)·logΣ_{j in r} exp aⱼ, with s_r the similarity of the query to the centroid of i's region r,
-      whose neighbours so share a weight ∝ exp(g·s_r/τ)·(Σ_{j in r} exp aⱼ)^m. At initialisation g = 0 and m = 1.
+      sᵢₕ + g·c_r/τₕ + (m − 1)·logΣ_{j in r} exp sⱼₕ instead of sᵢₕ, with c_r the query's similarity to the centroid of
+      i's region r, whose neighbours so share a weight ∝ exp(g·c_r/τₕ)·(Σ_{j in r} exp sⱼₕ)^m before the bias. At
+      initialisation g = 0 and m = 1.
     * class_correction: −η·log share_y, for neighbours only, which corrects votes for the class shares of the bank.
 
     Similarities: `bank` takes those of the search. `l2` learns one projection W = I + Δ shared by query and keys,

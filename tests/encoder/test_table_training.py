@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.crossfit import fold_embeddings
-from attnknn.encoder.fit import fit_encoder, fit_plain_classifier
+from attnknn.encoder.fit import fit_and_embed, fit_encoder, fit_plain_classifier
 from attnknn.experiments.train_splits import train_split
 from attnknn.neighbours.space import EmbeddingSpace
 from import_closure import ROOT
@@ -80,6 +80,10 @@ def test_an_encoder_that_is_a_plain_classifier_is_not_trained_again(tmp_path: Pa
     embeddings, history = fit_plain_classifier(split, projected, *common, own, row)
     assert embeddings.z.shape[1] == 5, "on the backbone's features"
     assert len(history) == 2
+    separate = plain.model_copy(update={"separate_network": True})
+    embeddings, _ = fit_plain_classifier(split, separate, *common, own, row)
+    expected, _ = fit_and_embed(split, plain, 1, "cpu", "", classifier=True)
+    np.testing.assert_array_equal(embeddings.logits, expected.logits)
 
 
 @pytest.mark.parametrize("refit", [False, True])

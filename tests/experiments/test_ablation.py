@@ -38,9 +38,10 @@ DEFAULT: dict[str, Any] = {**NOTHING, "features": list(FEATURES), "hidden": 8, "
 DEFAULT |= {"prototypes": True, "learned_prior": True}
 EVERYTHING = DEFAULT | {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 10.0]}
 EVERYTHING |= {"self_attention": True, "label_bias": True, "class_correction": True}
-L2 = {**DEFAULT, "features": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
+L2 = {**DEFAULT, "features": ["gap"], "similarity": "l2", "refine_keys": True, "self_attention": True, "dropout": 0.0}
 HEADS = {"default": DEFAULT, "everything": EVERYTHING, "l2": L2, "nothing": dict(NOTHING)}
-REQUIRED = {"heads": "similarity", "self_attention": "features"}  # parts that change with another
+# Parts that change with another.
+REQUIRED = {"heads": "similarity", "refine_keys": "similarity", "self_attention": "features"}
 
 
 def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
@@ -69,6 +70,7 @@ def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     assert (("without", "all evidence") in settings) == bool(full["features"])
     assert (("without", "dropout") in settings) == bool(full["dropout"])
     assert (("without", full["similarity"]) in settings) == (full["similarity"] != "bank")
+    assert (("without", "refine_keys") in settings) == full.get("refine_keys", False)
     alone = {name: parts for (group, name), parts in settings.items() if group == "alone"}
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}

@@ -84,12 +84,15 @@ def _torchvision(name: str, path: Path) -> Embedder:
     preset = next((kind for kind in kinds if Path(kind.url).name == path.name), kinds.DEFAULT)  # type: ignore[attr-defined]
     try:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-        modules = models.get_model(name, weights=None).named_modules()
+        # Vision transformers have positions of one size of picture.
+        sized = {"image_size": min(preset.meta["min_size"])} if name.startswith("vit_") else {}
+        with torch.device("meta"):
+            modules = models.get_model(name, weights=None).named_modules()
         layer = next(reversed([key for key, module in modules if isinstance(module, nn.Linear)]), "")
         require(bool(layer), "it has no linear layer to leave out")
         state = state.get("state_dict", state)
         require(f"{layer}.weight" in state, f"it lacks {layer}.weight")
-        model = models.get_model(name, weights=None, num_classes=len(state[f"{layer}.weight"]))
+        model = models.get_model(name, weights=None, num_classes=len(state[f"{layer}.weight"]), **sized)
         model.load_state_dict(state)
         model.set_submodule(layer, nn.Identity())
     except Exception as error:  # unpickling raises anything

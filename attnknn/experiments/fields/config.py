@@ -42,7 +42,7 @@ class TrainField(Block):
     """Neural fields: networks that learn images as functions of their coordinates, without labels."""
 
     size: Name = "none"  # none, or one of `sizes`
-    sizes: dict[Name, FieldSize] = {  # type: ignore[assignment]  # small: 8×8 images in seconds; medium: 12,000 32×32 in an hour; half: longer; full: a GPU
+    sizes: dict[Name, FieldSize] = {  # type: ignore[assignment]  # small: 8×8 images in seconds; medium: 8,000 of 32×32 in an hour; half: longer; full: a GPU
         "small": {
             "frequencies": 16, "scale": 0.5, "dims": [32, 64], "latents": 8, "heads": 4, "least": 8, "epochs": 7,
             "batch_size": 32, "lr": 0.003, "muon": 0.015,

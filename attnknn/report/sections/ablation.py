@@ -30,7 +30,6 @@ GROUPS = {
     "reference": ("For reference", "#7f7f7f"),
 }
 SCORES = ("accuracy", "nll", "ece")
-_SHOWN = ("without", "with", "alone", "reference")  # groups with a plot and verdicts
 
 
 def _tests(runs: Sequence[Run], rows: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +64,7 @@ def ablation(runs: Sequence[Run]) -> Section:
         rows = rows.assign(**{name: rows[name].str.replace("_", " ") for name in ("variant", "reference")})
         tests = _tests(runs, rows)
         undrawn: list[Row] = []
-        for dataset, own in tests[tests["group"].isin(_SHOWN)].groupby("dataset", sort=False):
+        for dataset, own in tests.groupby("dataset", sort=False):
             drawn, others = own[own["state"] == ""], own.loc[own["state"] != "", "state"].value_counts()
             judgements: list[Row] = [[str(dataset)]]
             judgements += [[f"{r['variant']} − {r['reference']}", verdict_cell(r)] for r in drawn.to_dict("records")]
