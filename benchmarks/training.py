@@ -305,7 +305,7 @@ def picture(table: list[Row]) -> bytes:
     colours = dict(zip(points, map(method_colour, ("attention", "linear", "uniform")), strict=False))
     curves = {name: pd.DataFrame(sorted(own.items()), columns=["x", "value"]) for name, own in points.items()}
     lines = [Line(name, colours[name], curve) for name, curve in curves.items()]
-    return line_plot(lines, "", "minutes of training", "validation accuracy, linear head")
+    return line_plot(lines, "Linear head", "minutes of training", "validation accuracy")
 
 
 def measure(
