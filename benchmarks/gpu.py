@@ -6,7 +6,6 @@ Minutes include compilation. `reached` is the highest of .90, .94 and .96 that k
 Search and fit are on synthetic clusters, beside the same on the CPU.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,7 +102,7 @@ def timed(call: Callable[[], object], repeats: int, per: float = 1) -> list[floa
     return seconds[1:]
 
 
-def field_step(size: str, steps: int, device: str, threads: int, repeats: int, folder: Path) -> list[Row]:
+def field_step(size: str, steps: int, device: str, threads: int, repeats: int) -> list[Row]:
     """Seconds of a training step of a field, in each epoch after the first, which compiles; with the epoch's PSNR."""
     settings = TrainField(size=size).model_dump()
     own = settings["sizes"][size]
@@ -115,7 +114,7 @@ def field_step(size: str, steps: int, device: str, threads: int, repeats: int, f
         yield lambda row: ends.append(time.perf_counter())
 
     split = training.noise_images(steps * own["batch_size"], 32)
-    train_variant(split, "full", settings, 0, device, threads, folder / "checkpoint", track=track)
+    train_variant(split, "full", settings, 0, device, threads, None, track=track)
     seconds = (np.diff(ends) / steps).tolist()
     return [row(f"field {size}, batches of {own['batch_size']}", "seconds a step", seconds, device)]
 
@@ -146,8 +145,7 @@ def measure(
     for name in dict.fromkeys((device, "cpu")):
         took = timed(lambda name=name: AttnKNNClassifier(random_state=0, device=name).fit(z[:rows], y[:rows]), 1)
         table.append(row(f"fit of the classifier, {rows:,} × {dim}", "seconds", took, name))
-    with tempfile.TemporaryDirectory() as folder:
-        table += field_step(field, steps, device, threads, min(repeats, 2), Path(folder))
+    table += field_step(field, steps, device, threads, min(repeats, 2))
     if device != "cpu":
         table.append(row("memory of the GPU, at most", "GB", [torch.cuda.max_memory_allocated() / 1e9], device))
     return table

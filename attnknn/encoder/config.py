@@ -147,6 +147,8 @@ class TrainEmbedder(Block):
         calibration, candidates, period = self.losses.calibration, self.knn.candidates, self.restarts.period
         if self.decay == "linear" and period:
             raise ValueError(f"decay linear has no restarts; set decay to cosine or restarts.period {period} to 0")
+        if self.pretrained and self.encoder in ("convnet", "vit"):
+            raise ValueError(f"pretrained: true is of resnet18 and resnet50, not {self.encoder}; set it to false")
         if self.shrunk and self.encoder == "vit":
             raise ValueError(f"shrunk: {self.shrunk}; the vit has a position for each patch; set it to 0")
         if self.folds == 1:

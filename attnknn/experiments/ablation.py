@@ -108,8 +108,9 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
         if similarity != full["similarity"]:
             add("with", similarity, full, similarity=similarity, heads=1)
         add("alone", similarity, nothing, similarity=similarity)
-    if full["refine_keys"]:
-        add("without", "refine_keys", full, refine_keys=False)
+    for part in ("refine_keys", "linear"):
+        if full[part]:
+            add("without", part, full, **{part: False})
     add("alone", "refine_keys", nothing, similarity="l2", refine_keys=True)
     add("alone", "temperature", nothing)
     add("reference", "historic", {**nothing, **HISTORIC})
@@ -212,7 +213,8 @@ def ablate(
     common: Parts = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
     common |= {"k_train": k, "device": device}
     attention: Parts = common | {"kind": "attention"}
-    tabr: Parts = common | {"kind": "tabr"}
+    values: Parts = {**full, "value": False}
+    tabr: Parts = common | {"kind": "tabr", "parts": values}
     settings: dict[tuple[str, str], Parts] = {
         key: attention | {"parts": parts} for key, parts in variants(full).items()
     }
@@ -221,10 +223,10 @@ def ablate(
         settings[group, name] = attention | {argument: value}
     settings["reference", "tabr"] = tabr
     for name, part in TABR_PARTS.items():
-        settings["tabr", f"tabr without {name}"] = tabr | {"parts": {**full, part: False}}
-    settings["tabr", TABR_VALUE] = tabr | {"parts": {**full, "value": True}}
+        settings["tabr", f"tabr without {name}"] = tabr | {"parts": {**values, part: False}}
+    settings["tabr", TABR_VALUE] = tabr | {"parts": {**values, "value": True}}
     group, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
-    settings["tabr", f"tabr {group} dropout"] = tabr | {"parts": {**full, "dropout": value}}
+    settings["tabr", f"tabr {group} dropout"] = tabr | {"parts": {**values, "dropout": value}}
     on_main = {key for key, setting in settings.items() if learns_space(setting["kind"], setting["parts"])}
     if len(spaces) > 1:
         settings["reference", ONE_SPACE] = settings["full", "full"]

@@ -167,7 +167,7 @@ class EncoderAblation(Distinct):
         },
         "neighbours": {"losses": {"cross_entropy": 0.0, "knn": 1.0}},
         "neighbours, hard rows": {"losses": {"cross_entropy": 0.0, "knn": 1.0}, "knn": {"hard_weight": 2.0}},
-        "vision transformer": {"encoder": "vit", "lr": 0.001, "shrunk": 0.0},
+        "vision transformer": {"encoder": "vit", "lr": 0.001, "shrunk": 0.0, "pretrained": False},
     }
 
     def variants_for(self, encoder: str) -> dict[str, dict[str, Any]]:

@@ -222,7 +222,7 @@ def drift_of_images(
     device: str,
     track: Callable[..., Iterable[Any]],
 ) -> Table:
-    """`SCORES` of every method for each kind of change and number of late labels; no rows for tables.
+    """`SCORES` of every method for each kind of change and number of late labels; no rows for tables, or without `ns`.
 
     Args:
         ns: numbers of late labels; those of more than half of the test rows are left out.
@@ -233,10 +233,12 @@ def drift_of_images(
     if x.ndim < 4:
         return []
     bank, held, test = (np.flatnonzero(np.isin(part, parts)) for parts in ((BANK,), (FIT, VAL), (TEST,)))
+    ns = [n for n in ns if n_steps <= n <= len(test) // 2]
+    if not ns:
+        return []
     bank = np.random.default_rng(seed).permutation(bank)  # windows of rows sorted by class would lack classes
     train, held_out = ((embed(encoder, np.asarray(x[rows]), device, bf16)[0], y[rows]) for rows in (bank, held))
     fitted = AttnKNNClassifier(random_state=seed, device=device).fit(*train, held_out=held_out)
-    ns = [n for n in ns if n_steps <= n <= len(test) // 2]
     table: Table = []
     for kind, repeat in track(product(KINDS, range(repeats)), total=len(KINDS) * repeats):
         rng = np.random.default_rng([seed, repeat])
@@ -246,7 +248,7 @@ def drift_of_images(
             images = changed(np.asarray(x[rows]), kind, (step + 1) / n_steps, rng)
             return embed(encoder, images, device, bf16)[0], y[rows]
 
-        queries, late = order[len(order) // 2 :], order[: max(ns, default=0)]
+        queries, late = order[len(order) // 2 :], order[: max(ns)]
         steps = [
             tuple(embedded(rows, step) for rows in pair)
             for step, pair in enumerate(zip(*(np.array_split(rows, n_steps) for rows in (queries, late)), strict=True))

@@ -110,7 +110,9 @@ def finetune(
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = space.around(rows, k, {*head.needs, "keys"}).to(device)
-            batch = with_query(batch, encoder(torch.from_numpy(x[rows]).to(device))[0], metric)
+            z, logits = encoder(torch.from_numpy(x[rows]).to(device))
+            batch = with_query(batch, z, metric)
+            batch = replace(batch, logits=logits) if "logits" in head.needs else batch
             value = nll(head(batch)[0], torch.from_numpy(y[rows]).to(device))
             optimiser.zero_grad()
             value.backward()

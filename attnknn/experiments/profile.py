@@ -256,6 +256,7 @@ def machine() -> dict[str, str]:
     return {
         "processor": names[0] if names else platform.processor() or platform.machine(),
         "cores": str(os.cpu_count()),
+        **({"GPU": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
         "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "nan",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

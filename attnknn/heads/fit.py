@@ -91,13 +91,14 @@ def fit_head(
     """
     _check(spaces, kind, parts)
     k_train = min(k_train, *(space.neighbours.ids.shape[1] for space in spaces))
+    parts = dict(parts) if kind == "attention" else {**parts, "linear": False, "hierarchical": False}
     linear = parts.get("linear", False)
     weights = label_smoothing, hard_weight, entropy_weight, calibration_weight
     rows = _Rows(spaces, k_train, batch_size, device, transition, bool(parts.get("hierarchical")))
     sims, labels = part_neighbours(spaces, VAL, k_train)
     grid = [k_train], temperatures, priors
     initial = tune_distance(sims, labels, rows.y_val, spaces[0].shares, *grid, transition=transition)
-    phases = [dict(parts)]
+    phases = [parts]
     if kind == "attention" and learns_space(kind, parts):
         phases.insert(0, {**parts, "similarity": "bank", "heads": 1, "refine_keys": False, "move_prototypes": False})
     best, best_state, history = math.inf, {}, []

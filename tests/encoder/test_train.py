@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,14 @@ def test_images_are_smaller_in_the_first_share_of_the_epochs() -> None:
     first = split.x[split.part == BANK][order[0], 0]
     expected = np.asarray(Image.fromarray(first).resize((side * 3 // 4,) * 2, Image.Resampling.BILINEAR))
     np.testing.assert_allclose(batches[0][0, 0].numpy(), expected, atol=1)
+    for size in (8, 9, 11, 12):
+        split, widths = pictures(size=size), [4, 4, 4]
+        convnet = Encoder("convnet", split.x.shape[1:], 3, widths, 0)
+        refused = pytest.raises(InputError, match=rf"shrunk: 3/4 of {size} pixels are too few for widths of 3 groups")
+        with refused if size in (9, 11) else nullcontext():
+            train(split, convnet, EncoderLoss(3, 4), shrunk=0.5, epochs=1)
+    with pytest.raises(ValueError, match="pretrained: true is of resnet18 and resnet50, not convnet"):
+        TrainEmbedder(pretrained=True)
     with pytest.raises(ValueError, match=r"shrunk: 0\.5; the vit has a position for each patch; set it to 0"):
         TrainEmbedder(encoder="vit", shrunk=0.5)
 

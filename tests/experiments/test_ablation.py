@@ -48,7 +48,7 @@ def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
     return {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)}
 
 
-@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("full", [*HEADS.values(), {**L2, "linear": True}], ids=[*HEADS, "linear"])
 def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     settings = variants(full)
     assert settings["full", "full"] == {**NOTHING, **full}
@@ -71,6 +71,7 @@ def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     assert (("without", "dropout") in settings) == bool(full["dropout"])
     assert (("without", full["similarity"]) in settings) == (full["similarity"] != "bank")
     assert (("without", "refine_keys") in settings) == full.get("refine_keys", False)
+    assert (("without", "linear") in settings) == full.get("linear", False)
     alone = {name: parts for (group, name), parts in settings.items() if group == "alone"}
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}

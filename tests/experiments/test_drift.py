@@ -97,7 +97,7 @@ def test_the_memory_of_a_copy_is_limited() -> None:
     assert len(model.memory_) == 60
 
 
-def test_late_labels_of_images_pay() -> None:
+def test_changed_images_are_followed_by_every_method() -> None:
     n = 400
     y = np.arange(n) % 3
     x = np.zeros((n, 1, 6, 6), np.uint8)
@@ -118,4 +118,5 @@ def test_late_labels_of_images_pay() -> None:
     assert (
         turned["accuracy"] == table[(table["method"] == OURS) & (table["condition"] == turned.name)]["accuracy"].mean()
     )
-    assert drift_of_images(clustered_split(), encoder, False, [20], 4, 2, 0, "cpu", lambda items, total: items) == []
+    for none, ns in ((clustered_split(), [20]), (split, [1000])):
+        assert drift_of_images(none, encoder, False, ns, 4, 2, 0, "cpu", lambda items, total: items) == []

@@ -13,11 +13,12 @@ from attnknn.core.artifacts import FIT, TEST, VAL, Split
 from attnknn.encoder.encoder import Encoder, embed_split
 from attnknn.evaluation import metrics
 from attnknn.experiments.finetune import COLUMNS, compare_finetuned, finetune, last_layers, with_query
+from attnknn.heads.attention import Attention
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead
 from attnknn.neighbours.search import retrieve
-from synthetic import FITTING, SCORING, blobs, neighbourhood, part_nll
+from synthetic import FITTING, SCORING, blobs, neighbourhood, part_nll, pictures
 
 K = 11
 SEARCH: dict[str, Any] = {"k_max": K, "sizes": (3, 7), "metric": "l2", "device": "cpu"}
@@ -87,6 +88,24 @@ def test_only_the_last_layers_and_the_head_are_trained(fitted: Fitted) -> None:
     assert changed(encoder, after) | changed(head, head_after) == set()
     assert len(history) == 1
     assert math.isnan(history[0]["fit_loss"])
+
+
+def test_the_linear_head_of_a_head_trains_the_encoder(fitted: Fitted) -> None:
+    split, encoder, _ = fitted
+    linear = Attention(5, 3, 2, 0.1, 0.01, linear=True, neighbours=False)
+    after, _, _ = finetuned((split, encoder, linear), layers=1)
+    assert changed(encoder, after) == {"projection.4.weight", "projection.4.bias"}
+
+
+def test_statistics_of_batch_norm_are_fixed() -> None:
+    split = pictures(120)
+    convnet = Encoder("convnet", (1, 8, 8), 3, [4], 0).eval()
+    convnet.fit_normalisation(split.x)
+    after, _, _ = finetuned((split, convnet, Attention(4, 3, 2, 0.1, 0.01)), layers=1)
+    buffers = {name for name, _ in convnet.named_buffers()}
+    assert any("running_mean" in name for name in buffers)
+    assert changed(convnet, after)
+    assert not changed(convnet, after) & buffers
 
 
 def test_the_kept_epoch_is_best_on_val_with_every_row_embedded_anew(fitted: Fitted) -> None:

@@ -145,6 +145,8 @@ def test_forms_of_attention(data: EmbeddingSpace) -> None:
     assert tuple(forms) == tuple(FORMS) == opponents.FORMS
     assert [head.config["prototypes"] for head, _ in forms.values()] == [False, True, False]
     assert tuple(fit_forms([data], **settings | {"kind": "tabr", "parts": {}, "epochs": 0})) == ("attention",)
+    tabr = [fit_head([data], **settings | {"kind": "tabr", "parts": p, "epochs": 1}) for p in ({}, {"linear": True})]
+    assert tabr[0][1] == tabr[1][1], "of attention alone"
     bare = dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, logits=None))
     assert tuple(fit_forms([bare], **settings | {"epochs": 0})) == ("attention", "attention-means")
     with pytest.raises(InputError, match=r"parts\.linear: the encoder has no linear head"):

@@ -81,7 +81,8 @@ HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
     [
         *(("attention", PARTS | {"class_correction": True, "similarity": name}) for name in ("l2", "dot")),
         ("attention", HISTORIC),
-        ("tabr", PARTS),
+        ("attention", PARTS | {"hierarchical": True, "similarity": "l2", "refine_keys": True}),
+        ("tabr", PARTS | {"value": True}),
     ],
 )
 def test_gradients_against_finite_differences(kind: str, parts: dict[str, Any]) -> None:

@@ -47,6 +47,9 @@ def test_around_is_what_is_stored_of_each_neighbour(space: EmbeddingSpace) -> No
     stored |= {"density": evidence.density[ids], "logits": e.logits[rows]}  # type: ignore[index]
     bank, (regions, centroids) = e.z[e.rows(BANK)], space.regions
     assert len(centroids) == round(len(bank) ** 0.5)
+    moved = np.where((e.part == BANK)[:, None], e.z, 9.0).astype(np.float32)
+    moved_space = dataclasses.replace(space, embeddings=dataclasses.replace(e, z=moved))
+    np.testing.assert_array_equal(moved_space.regions[1], centroids, "of bank rows alone")
     own = ((e.z[:, None] - centroids[None]) ** 2).sum(2)
     np.testing.assert_array_equal(regions, own.argmin(1))
     stored |= {"region": regions[ids]}

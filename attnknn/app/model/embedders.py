@@ -1,5 +1,6 @@
 """Embed pictures by an encoder of the pipeline, a model of torchvision, or an ONNX file."""
 
+import math
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -81,24 +82,30 @@ def _torchvision(name: str, path: Path) -> Embedder:
     require(name in names, f"torchvision:{name}: no such model; there are {similar} and others")
     require(path.is_file(), f"--weights: {path}: no such file; correct the path")
     kinds = models.get_model_weights(name)
-    preset = next((kind for kind in kinds if Path(kind.url).name == path.name), kinds.DEFAULT)  # type: ignore[attr-defined]
     try:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-        # Vision transformers have positions of one size of picture.
-        sized = {"image_size": min(preset.meta["min_size"])} if name.startswith("vit_") else {}
         with torch.device("meta"):
             modules = models.get_model(name, weights=None).named_modules()
         layer = next(reversed([key for key, module in modules if isinstance(module, nn.Linear)]), "")
         require(bool(layer), "it has no linear layer to leave out")
         state = state.get("state_dict", state)
         require(f"{layer}.weight" in state, f"it lacks {layer}.weight")
+        sized = {}
+        if (
+            positions := state.get("encoder.pos_embedding")
+        ) is not None:  # of a vision transformer, a class token first
+            sized["image_size"] = state["conv_proj.weight"].shape[-1] * math.isqrt(positions.shape[1] - 1)
+        crop = list(sized.values())
         model = models.get_model(name, weights=None, num_classes=len(state[f"{layer}.weight"]), **sized)
         model.load_state_dict(state)
         model.set_submodule(layer, nn.Identity())
     except Exception as error:  # unpickling raises anything
         needed = f"no weights of torchvision's {name} ({_short(error)}); give its state dict, as torch.save writes it"
         raise InputError(f"--weights: {path}: {needed}") from None
-    prepare = preset.transforms()
+    default = next((kind for kind in kinds if kind.transforms().crop_size == crop), kinds.DEFAULT)  # type: ignore[attr-defined]
+    prepare = next((kind for kind in kinds if Path(kind.url).stem == path.stem), default).transforms()  # type: ignore[attr-defined]
+    if crop and prepare.crop_size != crop:
+        prepare.crop_size = prepare.resize_size = crop
     return Embedder((path,), lambda picture: prepare(_read(picture)).numpy(), partial(_forward, model.eval()))
 
 

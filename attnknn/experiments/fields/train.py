@@ -47,7 +47,7 @@ def train_variant(
     seed: int,
     device: str,
     threads: int,
-    resume: Path,
+    resume: Path | None,
     start: Path | None = None,
     track: Callable[[str, int], AbstractContextManager[Callable[[Row], None]]] = epoch_progress,
 ) -> tuple[Field, dict[str, Any]]:

@@ -60,9 +60,7 @@ def test_a_cluster_embeds_the_same_vectors(cluster: Any, folder: Path, tmp_path:
     assert files(tmp_path / "here") == files(tmp_path / "there")
 
 
-def test_a_cluster_gives_the_same_answers_and_names_a_bad_picture(
-    connected: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_gives_the_same_answers_and_names_a_bad_picture(connected: Any, folder: Path, tmp_path: Path) -> None:
     for name, flags in (("here", ()), ("there", ("--cluster", connected.address))):
         succeeded("predict", folder / "vectors", folder / "z.npy", "-o", f"{tmp_path}/{name}/", *flags)
     assert files(tmp_path / "here") == files(tmp_path / "there")
