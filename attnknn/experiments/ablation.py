@@ -213,8 +213,8 @@ def ablate(
     common: Parts = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
     common |= {"k_train": k, "device": device}
     attention: Parts = common | {"kind": "attention"}
-    values: Parts = {**full, "value": False}
-    tabr: Parts = common | {"kind": "tabr", "parts": values}
+    tabr_parts: Parts = {**full, "value": False}
+    tabr: Parts = common | {"kind": "tabr", "parts": tabr_parts}
     settings: dict[tuple[str, str], Parts] = {
         key: attention | {"parts": parts} for key, parts in variants(full).items()
     }
@@ -223,10 +223,10 @@ def ablate(
         settings[group, name] = attention | {argument: value}
     settings["reference", "tabr"] = tabr
     for name, part in TABR_PARTS.items():
-        settings["tabr", f"tabr without {name}"] = tabr | {"parts": {**values, part: False}}
-    settings["tabr", TABR_VALUE] = tabr | {"parts": {**values, "value": True}}
+        settings["tabr", f"tabr without {name}"] = tabr | {"parts": {**tabr_parts, part: False}}
+    settings["tabr", TABR_VALUE] = tabr | {"parts": {**tabr_parts, "value": True}}
     group, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
-    settings["tabr", f"tabr {group} dropout"] = tabr | {"parts": {**values, "dropout": value}}
+    settings["tabr", f"tabr {group} dropout"] = tabr | {"parts": {**tabr_parts, "dropout": value}}
     on_main = {key for key, setting in settings.items() if learns_space(setting["kind"], setting["parts"])}
     if len(spaces) > 1:
         settings["reference", ONE_SPACE] = settings["full", "full"]
