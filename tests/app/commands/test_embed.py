@@ -76,9 +76,9 @@ def test_a_model_of_torchvision_gives_its_last_layers_input(pictures: Path, tmp_
 
 
 def test_a_vision_transformer_has_the_size_of_its_weights(pictures: Path, tmp_path: Path) -> None:
-    """`vit_b_16` for 384 pixels, in a file of any name; one of expanded zeros is small."""
+    """`vit_b_16` for 64 pixels, in a file of any name; one of expanded zeros is small."""
     with torch.device("meta"):
-        shapes = torchvision.models.vit_b_16(image_size=384, num_classes=2).state_dict()
+        shapes = torchvision.models.vit_b_16(image_size=64, num_classes=2).state_dict()
     weights = tmp_path / "mine.pth"
     torch.save({name: torch.zeros(()).expand(tensor.shape) for name, tensor in shapes.items()}, weights)
     assert open_embedder("torchvision:vit_b_16", weights)([pictures / "red" / "00.png"]).shape == (1, 768)
