@@ -115,9 +115,8 @@ def train_encoder(
     if settings.shrunk and encoder.config["kind"] == "convnet":
         side, groups = min(x.shape[2:]), len(encoder.config["widths"])
         fits = int(SHRINK * side) > 2**groups or side <= 2**groups  # which are pooled with ceil_mode
-        require(
-            fits, f"train_embedder.shrunk: 3/4 of {side} pixels are too few for widths of {groups} groups; set it to 0"
-        )
+        remedy = f"3/4 of {side} pixels are too few for widths of {groups} groups; set it to 0"
+        require(fits, f"train_embedder.shrunk: {remedy}")
     encoder.to(device)
     objectives.to(device)
     parameters = [*encoder.parameters(), *objectives.parameters()]

@@ -90,18 +90,17 @@ def _torchvision(name: str, path: Path) -> Embedder:
         require(bool(layer), "it has no linear layer to leave out")
         state = state.get("state_dict", state)
         require(f"{layer}.weight" in state, f"it lacks {layer}.weight")
-        sized = {}
-        if (
-            positions := state.get("encoder.pos_embedding")
-        ) is not None:  # of a vision transformer, a class token first
-            sized["image_size"] = state["conv_proj.weight"].shape[-1] * math.isqrt(positions.shape[1] - 1)
-        crop = list(sized.values())
-        model = models.get_model(name, weights=None, num_classes=len(state[f"{layer}.weight"]), **sized)
+        options = {"num_classes": len(state[f"{layer}.weight"])}
+        if "encoder.pos_embedding" in state:  # of a vision transformer: a class token and the patches of one size
+            patches = state["encoder.pos_embedding"].shape[1] - 1
+            options["image_size"] = state["conv_proj.weight"].shape[-1] * math.isqrt(patches)
+        model = models.get_model(name, weights=None, **options)
         model.load_state_dict(state)
         model.set_submodule(layer, nn.Identity())
     except Exception as error:  # unpickling raises anything
         needed = f"no weights of torchvision's {name} ({_short(error)}); give its state dict, as torch.save writes it"
         raise InputError(f"--weights: {path}: {needed}") from None
+    crop = [options["image_size"]] if "image_size" in options else []
     default = next((kind for kind in kinds if kind.transforms().crop_size == crop), kinds.DEFAULT)  # type: ignore[attr-defined]
     prepare = next((kind for kind in kinds if Path(kind.url).stem == path.stem), default).transforms()  # type: ignore[attr-defined]
     if crop and prepare.crop_size != crop:
