@@ -72,7 +72,7 @@ class Learner(Protocol):
     def learn(self, z: Float[np.ndarray, "B D"], y: Int[np.ndarray, " B"]) -> None: ...
 
 
-class Remembering:
+class PartialFit:
     """`AttnKNNClassifier` with a decay, or of the newest rows; 0 for all."""
 
     def __init__(self, fitted: AttnKNNClassifier, decay: float | None = None, newest: int = 0) -> None:
@@ -91,7 +91,7 @@ class Remembering:
             self.model.keep(max(self.newest, len(self.classes_)), by="newest")
 
 
-class Refitted:
+class FitAgain:
     """A classifier that is fitted again on all rows; temperature of lowest log-loss on held-out rows.
 
     Args:
@@ -143,7 +143,7 @@ class Refitted:
         self._fit()
 
 
-class Descending(Refitted):
+class SGD(FitAgain):
     """Logistic regression by stochastic gradient descent, with `partial_fit`."""
 
     def __init__(self, rate: float, transform: Callable[[np.ndarray], np.ndarray], train: Rows, held_out: Rows) -> None:
@@ -158,9 +158,9 @@ class Descending(Refitted):
 
 def own_learners(fitted: AttnKNNClassifier, n: int) -> dict[str, Sequence[Learner]]:
     """Settings of each way to use a fitted classifier, for n late labels."""
-    plain, decays = Remembering(fitted), [Remembering(fitted, decay * n) for decay in _DECAYS]
-    newest = [Remembering(fitted, newest=round(size * n)) for size in _WINDOWS]
-    ways: list[Sequence[Learner]] = [[plain], [Remembering(fitted)], [Remembering(fitted), *decays], newest]
+    plain, decays = PartialFit(fitted), [PartialFit(fitted, decay * n) for decay in _DECAYS]
+    newest = [PartialFit(fitted, newest=round(size * n)) for size in _WINDOWS]
+    ways: list[Sequence[Learner]] = [[plain], [PartialFit(fitted)], [PartialFit(fitted), *decays], newest]
     return dict(zip(OWN, ways, strict=True))
 
 
@@ -177,10 +177,10 @@ def other_learners(train: Rows, held_out: Rows, n: int) -> dict[str, Sequence[Le
     }
     for name, (make, transform) in kinds.items():
         data = transform, train, held_out
-        result[name] = [Refitted(make(), *data)]
-        result[f"{name}, decay"] = [Refitted(make(), *data, decay) for decay in (None, *(d * n for d in _DECAYS))]
-        result[f"{name}, newest"] = [Refitted(make(), *data, window=round(size * n)) for size in _WINDOWS]
-    result["sgd"] = [Descending(rate, scale, train, held_out) for rate in _RATES]
+        result[name] = [FitAgain(make(), *data)]
+        result[f"{name}, decay"] = [FitAgain(make(), *data, decay) for decay in (None, *(d * n for d in _DECAYS))]
+        result[f"{name}, newest"] = [FitAgain(make(), *data, window=round(size * n)) for size in _WINDOWS]
+    result["sgd"] = [SGD(rate, scale, train, held_out) for rate in _RATES]
     return result
 
 

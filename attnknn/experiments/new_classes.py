@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -23,6 +22,7 @@ from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
+from attnknn.evaluation.calibration import fit_temperature
 from attnknn.evaluation.paired_tests import Table, compare_repeats
 from attnknn.experiments.unseen_classes import encoder_of_known, known_classes
 
@@ -64,13 +64,8 @@ def log_probs(
 ) -> Float[np.ndarray, "B C"]:
     """Log probabilities, with the temperature of lowest NLL on held-out rows."""
     logits, y = classifier.decision_function(held[0]), np.searchsorted(classifier.classes_, held[1])
-
-    def nll(log_scale: float) -> float:
-        return -float(log_softmax(np.exp(log_scale) * logits, axis=1)[np.arange(len(y)), y].mean())
-
-    best: Any = minimize_scalar(nll, bounds=(-5, 8), method="bounded")
-    scale = np.exp(best.x)
-    return log_softmax(scale * classifier.decision_function(z), axis=1)
+    temperature = fit_temperature(logits, y)
+    return log_softmax(classifier.decision_function(z) / temperature, axis=1)
 
 
 def grouped_scores(log_p: np.ndarray, classes: np.ndarray, y: np.ndarray, known: np.ndarray) -> dict[str, float]:

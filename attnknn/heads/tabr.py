@@ -17,7 +17,8 @@ class TabR(nn.Module):
         q̃ = q + Σᵢ wᵢ·(E[yᵢ] + T(W(q − kᵢ)) + V·kᵢ)
         p = softmax(log votes(w) + network(q̃))
 
-    W = I + Δ is shared and unscaled; T is a two-layer network without bias; E embeds labels. TabR has no vote term: it
+    W = I + Δ is shared and unscaled; T is a two-layer network without bias; E embeds labels by vectors of about unit
+    length at initialisation: those of torch are √D times as long and hide unit queries. TabR has no vote term: it
     is added here so that the untrained head, whose last layer is 0, is distance weighting. Under inner product
     sᵢ = (Wq)·(Wkᵢ)/τ.
 
@@ -56,6 +57,8 @@ class TabR(nn.Module):
         self.delta = nn.Parameter(torch.zeros(dim, dim), requires_grad=key)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.labels = nn.Embedding(n_classes, dim) if label_embedding else None
+        if self.labels is not None:
+            nn.init.normal_(self.labels.weight, std=dim**-0.5)
         hidden_layers = nn.Linear(dim, hidden, bias=False), nn.ReLU(), nn.Dropout(dropout)
         self.correct = nn.Sequential(*hidden_layers, nn.Linear(hidden, dim, bias=False)) if correction else None
         self.value = nn.Linear(dim, dim, bias=False) if value else None

@@ -13,8 +13,8 @@ from attnknn.experiments.drift import (
     COLUMNS,
     KINDS,
     OURS,
-    Refitted,
-    Remembering,
+    FitAgain,
+    PartialFit,
     best_others,
     changed,
     drift_of_images,
@@ -76,13 +76,13 @@ def test_the_setting_of_lowest_loss_on_earlier_labels_answers() -> None:
 def test_older_rows_weigh_less_in_a_fit() -> None:
     z, y = RNG.normal(size=(60, 3)), np.arange(60) % 3
     z[np.arange(60), y] += 1
-    own = Refitted(LogisticRegression(), np.asarray, (z[:40], y[:40]), (z, y), decay=10)
+    own = FitAgain(LogisticRegression(), np.asarray, (z[:40], y[:40]), (z, y), decay=10)
     own.learn(z[40:50], y[40:50])
     own.learn(z[50:], y[50:])
     weight = np.exp2(-np.concatenate([np.full(40, 20), np.arange(20)[::-1]]) / 10)
     expected = LogisticRegression().fit(z, y, sample_weight=weight).decision_function(z)
     np.testing.assert_allclose(own.log_probs(z), log_softmax(expected / own.temperature, axis=1), atol=1e-2)
-    window = Refitted(LogisticRegression(), np.asarray, (z[:40], y[:40]), (z, y), window=20)
+    window = FitAgain(LogisticRegression(), np.asarray, (z[:40], y[:40]), (z, y), window=20)
     window.learn(z[40:], y[40:])
     expected = LogisticRegression().fit(z[40:], y[40:]).decision_function(z)
     np.testing.assert_allclose(window.log_probs(z), log_softmax(expected / window.temperature, axis=1), atol=1e-2)
@@ -91,7 +91,7 @@ def test_older_rows_weigh_less_in_a_fit() -> None:
 def test_the_memory_of_a_copy_is_limited() -> None:
     z, y = RNG.normal(size=(90, 3)), np.arange(90) % 3
     model = AttnKNNClassifier(max_iter=1, random_state=0).fit(z[:60], y[:60])
-    own = Remembering(model, newest=20)
+    own = PartialFit(model, newest=20)
     own.learn(z[60:], y[60:])
     assert len(own.model.memory_) == 20
     assert len(model.memory_) == 60

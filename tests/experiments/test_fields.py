@@ -70,14 +70,15 @@ def test_field_matches_the_reference_implementation() -> None:
             p += 0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
     values = pixel_values(pictures())
     idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(2))
-    positions = net.positions @ net.of_place.weight.T
-    context = (2 * gather_pixels(values, idx) - 1) @ net.of_value.weight.T + net.of_value.bias + positions[idx]
+    positions = net.positions @ net.position_embedding.weight.T
+    embed = net.value_embedding
+    context = (2 * gather_pixels(values, idx) - 1) @ embed.weight.T + embed.bias + positions[idx]
     x = net.latents.expand(B, -1, -1)
-    for stage, (look, (think,)) in enumerate(zip(net.look, net.think, strict=True)):
-        x = attend_reference(look, net.widen[stage - 1](x) if stage else x, context)
-        x = attend_reference(think, x, x)
+    for stage, (cross, (attend,)) in enumerate(zip(net.cross_attention, net.self_attention, strict=True)):
+        x = attend_reference(cross, net.projections[stage - 1](x) if stage else x, context)
+        x = attend_reference(attend, x, x)
     torch.testing.assert_close(net.encode(gather_pixels(values, idx), idx), x, atol=1e-4, rtol=1e-4)
-    answer = attend_reference(net.answer, net.queries(net.positions).expand(B, -1, -1), x)
+    answer = attend_reference(net.query_attention, net.queries(net.positions).expand(B, -1, -1), x)
     torch.testing.assert_close(net.decode(x), 0.5 + 0.5 * net.values(answer), atol=1e-4, rtol=1e-4)
 
 

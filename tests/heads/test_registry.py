@@ -54,6 +54,12 @@ def test_tabr_by_hand(value: bool) -> None:
     torch.testing.assert_close(weights, 0.9 * alpha, rtol=1e-4, atol=1e-6)
 
 
+def test_label_embeddings_of_tabr_are_about_as_long_as_unit_queries() -> None:
+    torch.manual_seed(0)
+    lengths = TabR(128, 50, 0.7, 0.1).labels.weight.norm(dim=1)  # type: ignore[union-attr]
+    assert (lengths - 1).abs().max() < 0.4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_fault_7_no_class_gets_probability_zero_however_sure_the_head_is(kind: str) -> None:
     head = make(kind)

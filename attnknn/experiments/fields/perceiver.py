@@ -1,6 +1,6 @@
 """A cascaded Perceiver IO: encodes a set of pixels into latents, and decodes values at any coordinate from these.
 
-    M learned vectors ─cross-attend to the pixels─ self-attend ─widen→ … ─cross-attend─ self-attend→ L (B, M, D)
+    M learned vectors ─cross-attend to the pixels─ self-attend ─project─ … ─cross-attend─ self-attend→ L (B, M, D)
     coordinate queries ─cross-attend to L→ values there
 
 Jaegle et al. (2022), Perceiver IO; here the latents get wider stage by stage, and each stage attends to the pixels.
@@ -107,15 +107,15 @@ class Field(nn.Module):
         self.positions: Tensor  # (N, E), Fourier features of all pixels
         self.register_buffer("positions", fourier_features(grid(config.height, config.width), frequencies))
         self.latents = nn.Parameter(0.5 * torch.randn(config.latents, first))  # (M, D₁)
-        self.of_value = nn.Linear(config.channels, first)
-        self.of_place = nn.Linear(2 * config.frequencies, first, bias=False)
-        self.widen = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(config.dims))
-        self.look = nn.ModuleList(Attend(dim, first, heads) for dim in config.dims)
-        self.think = nn.ModuleList(
+        self.value_embedding = nn.Linear(config.channels, first)
+        self.position_embedding = nn.Linear(2 * config.frequencies, first, bias=False)
+        self.projections = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(config.dims))
+        self.cross_attention = nn.ModuleList(Attend(dim, first, heads) for dim in config.dims)
+        self.self_attention = nn.ModuleList(
             nn.Sequential(*(Attend(dim, dim, heads) for _ in range(config.depth))) for dim in config.dims
         )
         self.queries = nn.Linear(2 * config.frequencies, last)
-        self.answer = Attend(last, last, heads)
+        self.query_attention = Attend(last, last, heads)
         self.values = nn.Sequential(nn.LayerNorm(last), nn.Linear(last, config.channels))
 
     def encode(self, values: Float[Tensor, "B P C"], idx: Int[Tensor, "B P"]) -> Float[Tensor, "B M D"]:
@@ -127,17 +127,18 @@ class Field(nn.Module):
         """
         # One product for all pixels: those of a batch are P times as many. The gradient of an embedding is summed in a
         # fixed order, that of indexing is not.
-        context = self.of_value(2 * values - 1) + F.embedding(idx, self.of_place(self.positions))  # (B, P, D₁)
+        positions = F.embedding(idx, self.position_embedding(self.positions))
+        context = self.value_embedding(2 * values - 1) + positions  # (B, P, D₁)
         x = self.latents.expand(len(values), -1, -1)
-        for stage, (look, think) in enumerate(zip(self.look, self.think, strict=True)):
-            x = think(look(self.widen[stage - 1](x) if stage else x, context))  # (B, M, Dᵢ)
+        for stage, (cross, attend) in enumerate(zip(self.cross_attention, self.self_attention, strict=True)):
+            x = attend(cross(self.projections[stage - 1](x) if stage else x, context))  # (B, M, Dᵢ)
         return x
 
     def decode(self, latents: Float[Tensor, "B M D"], idx: Int[Tensor, " Q"] | None = None) -> Float[Tensor, "B Q C"]:
         """Values at pixels, the same pixels for all images; at all pixels by default."""
         positions = self.positions if idx is None else self.positions[idx]
         queries = self.queries(positions).expand(len(latents), -1, -1)
-        return 0.5 + 0.5 * self.values(self.answer(queries, latents))
+        return 0.5 + 0.5 * self.values(self.query_attention(queries, latents))
 
     def matrices(self) -> list[Tensor]:
         """Weights of the linear layers, which Muon optimises."""
