@@ -34,14 +34,14 @@ from attnknn.experiments.corruption import class_similarity, noisy_labels
 
 OURS = "find_label_issues"
 RANKINGS = ("self_confidence", "normalized_margin")
-_TABLE = 64  # columns at most for gradient boosting: with hundreds, of embeddings, it takes minutes and ranks low
+_BOOSTING = 640  # columns · classes at most for gradient boosting, which takes minutes with more
 FIRST = 100  # rows, or as many as there are wrong labels if they are fewer
 SCORES = ("average_precision", "precision_at_100", "auroc", "f1")
 CLEANING = ("accuracy_given", "accuracy_cleaned", "accuracy_right")  # of the logistic regression
 EXPECTED = ("expected_precision", "precision", "expected_wrong", "wrong")  # of ours: as expected, and as it is
 
 
-def classifiers(rows: int, n_columns: int, seed: int) -> dict[str, Any]:
+def classifiers(rows: int, n_columns: int, n_classes: int, seed: int) -> dict[str, Any]:
     """Those whose probabilities cleanlab gets, by five folds of the rows."""
     scaled, most = StandardScaler(), rows - -(-rows // 5)  # rows that each is fitted on
     rbf = RBFSampler(gamma=1 / n_columns, n_components=1000, random_state=seed)
@@ -50,7 +50,7 @@ def classifiers(rows: int, n_columns: int, seed: int) -> dict[str, Any]:
         "logistic": make_pipeline(scaled, LogisticRegression(max_iter=200)),
         "rbf": make_pipeline(scaled, rbf, LogisticRegression(C=10, max_iter=200)),
         "mlp": make_pipeline(scaled, MLPClassifier((128,), early_stopping=True, random_state=seed)),
-        **(boosting if n_columns <= _TABLE else {}),
+        **(boosting if n_columns * n_classes <= _BOOSTING else {}),
         "knn_10": KNeighborsClassifier(min(10, most)),
         "knn_50": KNeighborsClassifier(min(50, most)),
     }
@@ -69,14 +69,18 @@ def detection_scores(suspicion: np.ndarray, wrong: np.ndarray, flagged: np.ndarr
 
 
 def cleanlab_scores(
-    z: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"], wrong: np.ndarray, seed: int
+    z: Float[np.ndarray, "N D"],
+    labels: Int[np.ndarray, " N"],
+    wrong: np.ndarray,
+    methods: dict[str, Any],
+    seed: int,
 ) -> dict[str, dict[str, float]]:
     """Scores of cleanlab by `<classifier>, <ranking>`."""
     from cleanlab.filter import find_label_issues as flag
     from cleanlab.rank import get_label_quality_scores
 
     folds, result = StratifiedKFold(5, shuffle=True, random_state=seed), {}
-    for name, classifier in classifiers(len(z), z.shape[1], seed).items():
+    for name, classifier in methods.items():
         with warnings.catch_warnings(action="ignore"):  # of iterations that end at their limit, and rare classes
             probs: Any = cross_val_predict(classifier, z, labels, cv=folds, method="predict_proba")
         flagged = flag(labels, probs, n_jobs=1)
@@ -104,10 +108,11 @@ def _one_repeat(
     ours["expected_precision"] = float(expected_precision(issues)[half - 1])
     ours["precision"] = float(wrong[np.argsort(quality, kind="stable")[:half]].mean())
     ours["expected_wrong"], ours["wrong"] = float((1 - quality).mean()), float(wrong.mean())
+    methods = classifiers(len(z), z.shape[1], n_classes, seed)
     if len(test[1]):
         for name, own in zip(CLEANING, (labels, issues["predicted_label"], y), strict=True):
-            ours[name] = float(classifiers(len(z), z.shape[1], seed)["logistic"].fit(z, own).score(*test))
-    rows = {OURS: ours, **cleanlab_scores(z, labels, wrong, seed)}
+            ours[name] = float(methods["logistic"].fit(z, own).score(*test))
+    rows = {OURS: ours, **cleanlab_scores(z, labels, wrong, methods, seed)}
     return [{"condition": f"{kind} {rate}", "repeat": seed, "method": name, **own} for name, own in rows.items()]
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
-from attnknn.experiments.audit import OURS, SCORES, audit_conditions, best_others, detection_scores
+from attnknn.experiments.audit import OURS, SCORES, audit_conditions, best_others, classifiers, detection_scores
 
 
 def test_scores_by_hand() -> None:
@@ -67,3 +67,10 @@ def test_every_condition_and_repeat_has_other_wrong_labels() -> None:
     for name in ("precision", "expected_precision", *SCORES):
         assert ours[name].between(0, 1).all()
     assert table[table["method"] != OURS]["expected_wrong"].isna().all()
+
+
+def test_boosting_on_embeddings_of_two_classes_but_not_of_ten() -> None:
+    """Its time grows with columns and classes."""
+    assert "boosting" in classifiers(500, 128, 2, 0)
+    assert "boosting" in classifiers(500, 64, 10, 0)
+    assert "boosting" not in classifiers(500, 128, 10, 0)
