@@ -148,7 +148,10 @@ def main(argv: list[str] | None = None) -> None:
     for option, of_suites in (("accuracy", ("training",)), ("embeddings", WITH_EMBEDDINGS)):
         used = not getattr(a, option) or not set(of_suites).isdisjoint(names)
         require(used, f"--{option}: of {' and '.join(of_suites)}, which --only leaves out")
-    require(a.rounds >= 1, f"--rounds: {a.rounds}; give 1 or more")
+    for option in ("rounds", "threads"):
+        require(getattr(a, option) >= 1, f"--{option}: {getattr(a, option)}; give 1 or more")
+    minutes = a.accuracy[0] if a.accuracy else "1"
+    require(minutes.replace(".", "", 1).isdecimal(), f"--accuracy: {minutes} minutes; give a number")
     out = a.out or (None if a.quick else HERE)
     path = out / "results.json" if out else None
     suites = read_json(path) if path and path.is_file() else {}

@@ -80,7 +80,7 @@ def measure(
                         "lists": len(centroids),
                         "search": name,
                         "head": "hierarchical" if hierarchical else "flat",
-                        "g, m": f"{float(coarse.region_gain):+.3f}, {float(coarse.region_mass):.3f}"
+                        "g, m": f"{coarse.region_gain.item():+.3f}, {coarse.region_mass.item():.3f}"
                         if hierarchical
                         else "",
                         "recall": recall(sims, truth, k),

@@ -112,10 +112,12 @@ def train_encoder(
 
     if split.is_image:
         encoder.fit_normalisation(x)
-    if settings.shrunk and encoder.config["kind"] == "convnet":
+    if settings.shrunk and split.is_image:
         side, groups = min(x.shape[2:]), len(encoder.config["widths"])
-        fits = int(SHRINK * side) > 2**groups or side <= 2**groups  # which are pooled with ceil_mode
-        remedy = f"3/4 of {side} pixels are too few for widths of {groups} groups; set it to 0"
+        small, fits = int(SHRINK * side), side > 1
+        if encoder.config["kind"] == "convnet":  # up to 2^groups pixels are pooled with ceil_mode
+            fits = small > 1 and (small > 2**groups or side <= 2**groups)
+        remedy = f"3/4 of {side} pixels are too few for this network; set it to 0"
         require(fits, f"train_embedder.shrunk: {remedy}")
     encoder.to(device)
     objectives.to(device)

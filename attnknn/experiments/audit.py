@@ -45,11 +45,12 @@ def classifiers(rows: int, n_columns: int, n_classes: int, seed: int) -> dict[st
     """Those whose probabilities cleanlab gets, by five folds of the rows."""
     scaled, most = StandardScaler(), rows - -(-rows // 5)  # rows that each is fitted on
     rbf = RBFSampler(gamma=1 / n_columns, n_components=1000, random_state=seed)
+    stopping = most >= 10 * n_classes  # on a tenth of the rows, with some of each class
     boosting = {"boosting": HistGradientBoostingClassifier(max_iter=50, random_state=seed)}
     return {
         "logistic": make_pipeline(scaled, LogisticRegression(max_iter=200)),
         "rbf": make_pipeline(scaled, rbf, LogisticRegression(C=10, max_iter=200)),
-        "mlp": make_pipeline(scaled, MLPClassifier((128,), early_stopping=True, random_state=seed)),
+        "mlp": make_pipeline(scaled, MLPClassifier((128,), early_stopping=stopping, random_state=seed)),
         **(boosting if n_columns * n_classes <= _BOOSTING else {}),
         "knn_10": KNeighborsClassifier(min(10, most)),
         "knn_50": KNeighborsClassifier(min(50, most)),

@@ -97,7 +97,7 @@ class FitAgain:
     Args:
         transform: of vectors.
         decay: later rows after which a row weighs half; None for equal weights.
-        window: newest rows to fit on; 0 for all.
+        window: newest rows to fit on, and more until there are two classes; 0 for all.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class FitAgain:
         self._fit()
 
     def _fit(self) -> None:
-        z, y = self.z[-self.window :], self.y[-self.window :]
+        start = min(max(len(self.y) - self.window, 0), np.flatnonzero(self.y != self.y[-1])[-1]) if self.window else 0
+        z, y = self.z[start:], self.y[start:]
         age = np.minimum(np.arange(len(y))[::-1], self.late)  # rows of the start are of one age
         weight = np.ones(len(y)) if self.decay is None else np.exp2(-age / self.decay)
         with warnings.catch_warnings(action="ignore"):  # of iterations that end at their limit

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from attnknn.evaluation.metrics import METRICS, scores
 from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.index import faiss_index
-from benchmarks import gpu, metrics, training, votes
+from benchmarks import gpu, hierarchical, metrics, training, votes
 from benchmarks.__main__ import main, markdown
 from benchmarks.comparison import compare
 from benchmarks.synthetic import random_space
@@ -67,7 +68,17 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
     assert training.fitted_length(minutes.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
-def test_flat_and_hierarchical_heads_read_the_same_neighbours(tmp_path: Path, threads_kept: None) -> None:
+def test_flat_and_hierarchical_heads_read_the_same_neighbours(
+    tmp_path: Path, threads_kept: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    centroids = []
+    fit = hierarchical.fit_head
+
+    def fitted(spaces: Any, **settings: Any) -> Any:
+        centroids.append(spaces[0].regions[1])
+        return fit(spaces, **settings)
+
+    monkeypatch.setattr(hierarchical, "fit_head", fitted)
     main(["--quick", "--rounds", "1", "--threads", "1", "--out", str(tmp_path), "--only", "hierarchical"])
     rows = read_json(tmp_path / "results.json")["hierarchical"]["rows"]
     recalls = {(row["search"], row["head"]): row["recall"] for row in rows}
@@ -75,6 +86,8 @@ def test_flat_and_hierarchical_heads_read_the_same_neighbours(tmp_path: Path, th
     assert 0 < recalls["ivf, 2 lists", "flat"] == recalls["ivf, 2 lists", "hierarchical"] < 1
     assert min(row["ms"] for row in rows) > 0
     assert rows[0]["nll"] != rows[1]["nll"], "regions are weighted"
+    assert all(one is centroids[0] for one in centroids), "those of the index, not of a k-means of each space"
+    assert len(centroids[0]) == rows[0]["lists"]
 
 
 def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +203,15 @@ def test_the_benchmark_for_a_gpu_needs_a_split(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(training, "SPLITS", tmp_path)
     with pytest.raises(InputError, match="no split of cifar10 or cifar10_jpeg"):
         gpu.prepared()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threads", "0"], r"--threads: 0; give 1 or more"),
+        (["--only", "training", "--accuracy", "abc", "digits"], r"--accuracy: abc minutes; give a number"),
+    ],
+)
+def test_options_are_refused_before_anything_is_measured(options: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        main(["--quick", *options])

@@ -63,10 +63,21 @@ def test_every_condition_and_repeat_has_other_wrong_labels() -> None:
     assert (random["accuracy_right"] > random["accuracy_given"]).all()
     gain = (random["accuracy_cleaned"] - random["accuracy_given"]).mean()
     assert best_others(table)["cleaning_difference"][0] == pytest.approx(gain)
+    assert gain > 0
+    rankings = table[table["method"].str.startswith("logistic")].groupby("method")["average_precision"].mean()
+    assert rankings.nunique() == 2, "by self confidence and by normalized margin"
     assert ours["average_precision"].nunique() == 4
     for name in ("precision", "expected_precision", *SCORES):
         assert ours[name].between(0, 1).all()
     assert table[table["method"] != OURS]["expected_wrong"].isna().all()
+
+
+def test_an_audit_of_few_rows() -> None:
+    pytest.importorskip("cleanlab")
+    y = np.arange(12) % 2
+    z = (np.random.default_rng(0).normal(size=(12, 3)) + 4 * y[:, None]).astype(np.float32)
+    nothing = z[:0], y[:0]
+    assert len(audit_conditions(z, y, nothing, ["symmetric"], [0.2], 1, 1, lambda results, total: results)) == 13
 
 
 def test_boosting_on_embeddings_of_two_classes_but_not_of_ten() -> None:

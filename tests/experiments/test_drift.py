@@ -1,18 +1,22 @@
 """Late labels of images that change over time."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import log_softmax
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
 from attnknn import AttnKNNClassifier
 from attnknn.core.artifacts import Split
 from attnknn.encoder.encoder import Encoder
+from attnknn.experiments import drift
 from attnknn.experiments.drift import (
     COLUMNS,
     KINDS,
     OURS,
+    STATIC,
     FitAgain,
     PartialFit,
     best_others,
@@ -88,6 +92,17 @@ def test_older_rows_weigh_less_in_a_fit() -> None:
     np.testing.assert_allclose(window.log_probs(z), log_softmax(expected / window.temperature, axis=1), atol=1e-2)
 
 
+@pytest.mark.parametrize("make", [LogisticRegression, RidgeClassifier])
+def test_a_window_has_two_classes(make: Any) -> None:
+    z, y = RNG.normal(size=(40, 3)), np.arange(40) % 2
+    y[30:] = 1
+    window = FitAgain(make(), np.asarray, (z[:30], y[:30]), (z, y), window=5)
+    window.learn(z[30:], y[30:])
+    expected = make().fit(z[28:], y[28:]).decision_function(z)  # row 28 is the newest of class 0
+    np.testing.assert_allclose(window.classifier.decision_function(z), expected, atol=1e-6)
+    assert window.log_probs(z).shape == (40, 2)
+
+
 def test_the_memory_of_a_copy_is_limited() -> None:
     z, y = RNG.normal(size=(90, 3)), np.arange(90) % 3
     model = AttnKNNClassifier(max_iter=1, random_state=0).fit(z[:60], y[:60])
@@ -97,7 +112,7 @@ def test_the_memory_of_a_copy_is_limited() -> None:
     assert len(model.memory_) == 60
 
 
-def test_changed_images_are_followed_by_every_method() -> None:
+def test_changed_images_are_followed_by_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
     n = 400
     y = np.arange(n) % 3
     x = np.zeros((n, 1, 6, 6), np.uint8)
@@ -106,7 +121,17 @@ def test_changed_images_are_followed_by_every_method() -> None:
     split = Split(x, y, (np.arange(n) // 3 % 4).astype(np.int8), ("a", "b", "c"))
     encoder = Encoder("raw", (1, 6, 6), 0, [], 0)
     encoder.fit_normalisation(x)
+    learned: list[bool] = []
+
+    def spied(learners: Any, steps: Any, labels: bool = True) -> dict[str, float]:
+        learned.append(labels)
+        for (queries, _), (late, _) in steps:
+            assert not (queries[:, None] == late).all(2).any(), "a label of a query"
+        return follow(learners, steps, labels)
+
+    monkeypatch.setattr(drift, "follow", spied)
     rows = drift_of_images(split, encoder, False, [20, 1000], 4, 2, 0, "cpu", lambda items, total: items)
+    assert learned == [row["method"] != STATIC for row in rows]
     table = pd.DataFrame(rows)
     assert tuple(table.columns) == COLUMNS
     assert table["condition"].unique().tolist() == [f"{kind}, 20 labels" for kind in KINDS], "1,000 are not there"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -11,9 +12,11 @@ from attnknn.core.errors import InputError
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import BESIDE, side_by_side
+from attnknn.experiments import train_ablation
 from attnknn.experiments.config import EncoderAblation
 from pipeline.check import check
 from pipeline.settings import merge
+from synthetic import pictures
 from synthetic_results import binary
 
 SCORING = {"bins": 5, "resamples": 300, "confidence": 0.9}
@@ -50,6 +53,14 @@ def test_tables_and_images_have_variants_of_their_own_unless_some_are_named() ->
         assert EncoderAblation(variants=named).variants_for(encoder) == named
         for change in own.values():
             TrainEmbedder(**merge({"encoder": encoder, "shrunk": 0.5}, change))
+
+
+def test_a_transformer_that_does_not_fit_is_refused_before_others_are_trained(tmp_path: Path) -> None:
+    split = pictures(size=6)
+    variants = {"first": TrainEmbedder(widths=[4], epochs=1), "vit": TrainEmbedder(encoder="vit")}
+    with mock.patch.object(train_ablation, "fit_and_embed") as fit, pytest.raises(InputError, match="vit"):
+        train_ablation.train_variants(variants, split, {"device": "cpu"}, 0, "x", tmp_path)
+    fit.assert_not_called()
 
 
 def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> None:

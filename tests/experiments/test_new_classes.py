@@ -67,6 +67,9 @@ def test_every_method_learns_the_new_classes() -> None:
         OURS, BALANCED, AGAIN, "class_means", "random_features", "logistic", "balanced_logistic", "nearest"
     }  # fmt: skip
     assert (twenty > 0.75).all()
+    one = table[table["condition"] == "1 rows"].groupby("method")["new_nll"].mean()
+    assert one[BALANCED] < one[OURS]
+    assert one["balanced_logistic"] < one["logistic"]
     best = best_others(table).set_index("condition")
     assert best.loc["20 rows", "difference"] == pytest.approx(
         best.loc["20 rows", "harmonic"] - best.loc["20 rows", "other_harmonic"]

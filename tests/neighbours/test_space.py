@@ -54,6 +54,9 @@ def test_around_is_what_is_stored_of_each_neighbour(space: EmbeddingSpace) -> No
     np.testing.assert_array_equal(regions, own.argmin(1))
     stored |= {"region": regions[ids]}
     stored["region_sims"] = -((e.z[rows][:, None] - centroids[regions[ids]]) ** 2).sum(2)
+    inner = dataclasses.replace(space, neighbours=dataclasses.replace(space.neighbours, metric="ip"))
+    products = (e.z[rows][:, None] * centroids[regions[ids]]).sum(2)
+    np.testing.assert_allclose(inner.around(rows, 6, ("region", "region_sims")).region_sims, products, atol=1e-6)
     for needs in (NEEDS, (), ("density",), ("query", "keys")):
         part = space.around(rows, 6, needs)
         for name in NEEDS:
