@@ -127,7 +127,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--embeddings",
         type=Path,
-        help="an artifact such as data/embeddings/digits/42/main for the search, or to find wrong labels",
+        help="an artifact such as data/embeddings/digits/42/main for the search",
     )
     parser.add_argument("--accuracy", nargs=2, metavar=("MINUTES", "DATASET"), help="compare at equal training time")
     parser.add_argument("--seed", type=int, default=42, help="of the split for --accuracy; default %(default)s")
@@ -151,7 +151,8 @@ def main(argv: list[str] | None = None) -> None:
     for option in ("rounds", "threads"):
         require(getattr(a, option) >= 1, f"--{option}: {getattr(a, option)}; give 1 or more")
     minutes = a.accuracy[0] if a.accuracy else "1"
-    require(minutes.replace(".", "", 1).isdecimal(), f"--accuracy: {minutes} minutes; give a number")
+    positive = minutes.replace(".", "", 1).isdecimal() and float(minutes) > 0
+    require(positive, f"--accuracy: {minutes} minutes; give a number above 0")
     out = a.out or (None if a.quick else HERE)
     path = out / "results.json" if out else None
     suites = read_json(path) if path and path.is_file() else {}

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.core.artifacts import BANK, TEST, Embeddings, embedding_folders
-from attnknn.experiments.audit import audit_conditions, best_others
+from attnknn.experiments.audit import COLUMNS, audit_conditions, best_others
 from pipeline.run import Run, main
 
 
@@ -20,9 +20,12 @@ def audit(run: Run) -> None:
     _ = run.device  # sets the threads
     settings = p.audit.kinds, p.audit.rates, p.audit.repeats, run.workers
     table = audit_conditions(*data[0], data[1], *settings, run.track("repeat"))
-    best = best_others(pd.DataFrame(table)).astype(object).replace({np.nan: None}).set_index("condition")
-    run.write_metrics({"rows": len(rows), "conditions": best.to_dict("index")})
-    run.write_tables(audit=table)
+    conditions = {}
+    if table:
+        best = best_others(pd.DataFrame(table)).astype(object).replace({np.nan: None}).set_index("condition")
+        conditions = best.to_dict("index")
+    run.write_metrics({"rows": len(rows), "conditions": conditions})
+    run.write_tables({"audit": COLUMNS}, audit=table)
 
 
 if __name__ == "__main__":

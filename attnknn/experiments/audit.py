@@ -35,10 +35,12 @@ from attnknn.experiments.corruption import class_similarity, noisy_labels
 OURS = "find_label_issues"
 RANKINGS = ("self_confidence", "normalized_margin")
 _BOOSTING = 640  # columns · classes at most for gradient boosting, which takes minutes with more
+_LEAST = 10  # rows of two classes, for five folds with both
 FIRST = 100  # rows, or as many as there are wrong labels if they are fewer
 SCORES = ("average_precision", "precision_at_100", "auroc", "f1")
 CLEANING = ("accuracy_given", "accuracy_cleaned", "accuracy_right")  # of the logistic regression
 EXPECTED = ("expected_precision", "precision", "expected_wrong", "wrong")  # of ours: as expected, and as it is
+COLUMNS = ("condition", "repeat", "method", *SCORES, *EXPECTED)  # and `CLEANING`, where there are test rows
 
 
 def classifiers(rows: int, n_columns: int, n_classes: int, seed: int) -> dict[str, Any]:
@@ -132,11 +134,15 @@ def audit_conditions(
     Those of ours also have expected_precision and precision of the first half of as many rows as there are wrong
     labels, and the share of wrong labels, expected and true.
 
+    No rows unless two classes have `_LEAST` rows.
+
     Args:
         y: right labels 0 … C−1.
         test: other vectors and their labels, for `CLEANING`; may be empty.
         track: results, total= → results, behind a progress bar.
     """
+    if np.sort(np.bincount(y, minlength=2))[-2] < _LEAST:
+        return []
     if len(np.unique(y)) == 2:  # then asymmetric noise is symmetric
         kinds = list(dict.fromkeys("symmetric" if kind == "asymmetric" else kind for kind in kinds))
     calls = [partial(_one_repeat, z, y, test, *item) for item in product(kinds, rates, range(repeats))]

@@ -209,7 +209,8 @@ def test_the_benchmark_for_a_gpu_needs_a_split(tmp_path: Path, monkeypatch: pyte
     ("options", "message"),
     [
         (["--threads", "0"], r"--threads: 0; give 1 or more"),
-        (["--only", "training", "--accuracy", "abc", "digits"], r"--accuracy: abc minutes; give a number"),
+        (["--only", "training", "--accuracy", "abc", "digits"], r"--accuracy: abc minutes; give a number above 0"),
+        (["--only", "training", "--accuracy", "0", "digits"], r"--accuracy: 0 minutes; give a number above 0"),
     ],
 )
 def test_options_are_refused_before_anything_is_measured(options: list[str], message: str) -> None:

@@ -5,7 +5,15 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
-from attnknn.experiments.audit import OURS, SCORES, audit_conditions, best_others, classifiers, detection_scores
+from attnknn.experiments.audit import (
+    COLUMNS,
+    OURS,
+    SCORES,
+    audit_conditions,
+    best_others,
+    classifiers,
+    detection_scores,
+)
 
 
 def test_scores_by_hand() -> None:
@@ -74,10 +82,13 @@ def test_every_condition_and_repeat_has_other_wrong_labels() -> None:
 
 def test_an_audit_of_few_rows() -> None:
     pytest.importorskip("cleanlab")
-    y = np.arange(12) % 2
-    z = (np.random.default_rng(0).normal(size=(12, 3)) + 4 * y[:, None]).astype(np.float32)
-    nothing = z[:0], y[:0]
-    assert len(audit_conditions(z, y, nothing, ["symmetric"], [0.2], 1, 1, lambda results, total: results)) == 13
+    y = np.arange(30) % 3
+    z = (np.random.default_rng(0).normal(size=(30, 3)) + 4 * y[:, None]).astype(np.float32)
+    for n, methods in ((30, 13), (27, 0)):  # ten rows of each class, and nine
+        settings = (z[:0], y[:0]), ["symmetric"], [0.2], 1, 1, lambda results, total: results
+        table = audit_conditions(z[:n], y[:n], *settings)
+        assert len(table) == methods
+        assert all(set(row) <= set(COLUMNS) for row in table)
 
 
 def test_boosting_on_embeddings_of_two_classes_but_not_of_ten() -> None:

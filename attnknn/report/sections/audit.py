@@ -24,9 +24,9 @@ def audit(runs: Sequence[Run]) -> Section:
     expected: list[Row] = []
     cleaned: list[Row] = []
     for run in runs:
-        if "audit" not in run.json:
+        conditions = run.json.get("audit", {}).get("conditions")
+        if not conditions:
             continue
-        conditions = run.json["audit"]["conditions"]
         seed = f", seed {run.seed}" if len({r.seed for r in runs if r.dataset == run.dataset}) > 1 else ""
         for rows in (main, expected):
             rows.append([f"{run.dataset}{seed}, {run.json['audit']['rows']:,} rows"])
