@@ -150,9 +150,10 @@ def main(argv: list[str] | None = None) -> None:
         require(used, f"--{option}: of {' and '.join(of_suites)}, which --only leaves out")
     for option in ("rounds", "threads"):
         require(getattr(a, option) >= 1, f"--{option}: {getattr(a, option)}; give 1 or more")
-    minutes = a.accuracy[0] if a.accuracy else "1"
-    positive = minutes.replace(".", "", 1).isdecimal() and float(minutes) > 0
-    require(positive, f"--accuracy: {minutes} minutes; give a number above 0")
+    if a.accuracy:
+        minutes = a.accuracy[0]
+        positive = minutes.replace(".", "", 1).isdecimal() and float(minutes) > 0
+        require(positive, f"--accuracy: {minutes} minutes; give a number above 0")
     out = a.out or (None if a.quick else HERE)
     path = out / "results.json" if out else None
     suites = read_json(path) if path and path.is_file() else {}
